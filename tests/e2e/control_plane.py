@@ -258,19 +258,47 @@ class ControlPlane:
     def ask(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", token: str = ""
     ) -> Any:
-        """One request of an administrator, and its answer as plain data. Raises :class:`Refused`."""
+        """One request of an administrator, and its answer as plain data. Raises :class:`Refused`.
+
+        What was defined just now cannot be read yet (429): that is waited for.
+        """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self.token}"}
         if data is not None:
             headers["Content-Type"] = content_type
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
         context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
+        end = time.monotonic() + _READY
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+                    return json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code != 429 or method != "GET" or time.monotonic() > end:
+                        raise Refused(error.code, error.read().decode(errors="replace")) from None
+            time.sleep(0.1)
+
+    def define(self, *definitions: Mapping[str, Any]) -> None:
+        """Makes custom resources, and waits until they are served."""
+        for definition in definitions:
+            self.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        for spec in (definition["spec"] for definition in definitions):
+            path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+            end = time.monotonic() + _READY
+            while not self._serves(path):
+                if time.monotonic() > end:
+                    raise StartError(f"{path} is not served after {_READY:.0f} s")
+                time.sleep(0.1)
+
+    def _serves(self, path: str) -> bool:
         try:
-            with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                raise Refused(error.code, error.read().decode(errors="replace")) from None
+            self.ask("GET", path)
+        except Refused as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
 
     def account(self, name: str, rules: Sequence[Mapping[str, Any]], namespace: str = "kube-system") -> Access:
         """Who may do no more than a ClusterRole with these rules allows, with a token as pods have it."""

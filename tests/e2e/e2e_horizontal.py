@@ -15,6 +15,7 @@ import pytest
 from e2e.control_plane import ControlPlane, Refused
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import MERGE, connected
+from e2e.widgets import DEFINITION, GROUP
 from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
@@ -25,35 +26,8 @@ from unit.world.informer_cases import pod
 RULES: list[dict[str, Any]] = [rule for rules in autoscaler_roles("horizontal") for rule in rules]
 """As ``kscale manifests horizontal`` has them."""
 
-GROUP = "/apis/duel.example.com/v1"
 NAMESPACE = "/namespaces/default"
 HPAS = f"/apis/autoscaling/v2{NAMESPACE}/horizontalpodautoscalers"
-CRD = {
-    "metadata": {"name": "widgets.duel.example.com"},
-    "spec": {
-        "group": "duel.example.com",
-        "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                },
-                "subresources": {
-                    "status": {},
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    },
-                },
-            }
-        ],
-    },
-}
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
 QPS = {"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": {"type": "AverageValue", "averageValue": "1"}}}
 LAG = {"type": "External", "external": {"metric": {"name": "lag"}, "target": {"type": "Value", "value": "1"}}}
@@ -129,7 +103,8 @@ class Scene:
         ):
             self.plane.ask("DELETE", path, options)
 
-    def usage(self, of: dict[str, Any]) -> dict[str, str] | None:
+    def usage(self, of: dict[str, Any], container: str) -> dict[str, str] | None:
+        del container
         app = of["metadata"]["labels"]["app"]
         return {"cpu": f"{CASES[app][1] if app in CASES else 900}m"}
 
@@ -183,7 +158,7 @@ def upstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
     """A control plane of which nothing but the horizontal pod autoscaler runs."""
     controllers = ("horizontal-pod-autoscaler-controller",)
     with ControlPlane(tmp_path_factory.mktemp("duel"), controllers=controllers, audit=True) as plane:
-        plane.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+        plane.define(DEFINITION)
         yield plane
 
 

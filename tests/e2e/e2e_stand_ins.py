@@ -57,7 +57,7 @@ def test_a_workload_runs(whole: ControlPlane) -> None:
             await asyncio.to_thread(cloud.increase_size, "small", 2)
             await holds(api, lambda: running(3))
             usage = {"cpu": "250m", "memory": "64Mi"}
-            async with FakeMetrics(whole, lambda pod: usage):
+            async with FakeMetrics(whole, lambda *_: usage):
                 call = Call(method="GET", path="/apis/metrics.k8s.io/v1beta1/namespaces/default/pods")
 
                 async def answered() -> bytes:

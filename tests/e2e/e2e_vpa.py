@@ -47,9 +47,7 @@ RULES: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("vpa")) as plane:
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        for each in vpa_definitions():
-            plane.ask("POST", path, each)
+        plane.define(*vpa_definitions())
         yield plane
 
 
@@ -137,7 +135,7 @@ def test_from_usage_to_pods(cluster: ControlPlane, tmp_path: Path) -> None:
                 items = (status.get("recommendation") or {}).get("containerRecommendations") or []
                 return [each["target"] for each in items]
 
-            metrics = await stack.enter_async_context(FakeMetrics(plane, lambda _: {"cpu": "700m", "memory": "600Mi"}))
+            metrics = await stack.enter_async_context(FakeMetrics(plane, lambda *_: {"cpu": "700m", "memory": "600Mi"}))
             metrics.now = now
             uid = await asyncio.to_thread(scene, plane)
             try:

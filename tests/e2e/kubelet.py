@@ -1,4 +1,4 @@
-"""A stand-in for all kubelets: pods that are bound run, and pods that are deleted go."""
+"""A stand-in for all kubelets: pods that are bound run, are resized, and go when they are deleted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from kscale.effects import Delete, Moment, Patch, to_text
 from kscale.objects.core import Pod
+from kscale.objects.decode import to_dict
+from kscale.objects.quantity import Quantity
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.informer import Informer
 from kscale.world.kubernetes.performer import Performer
@@ -20,11 +22,22 @@ _BOUND = Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName!=", t
 
 
 class FakeKubelet:
-    """Runs until it is cancelled. ``starting`` and ``ending``: how many seconds a pod takes to run, and to go."""
+    """Runs until it is cancelled. ``starting`` and ``ending``: how many seconds a pod takes to run, and to go.
 
-    def __init__(self, client: Client, clock: Clock, *, starting: float = 0.0, ending: float = 0.0) -> None:
+    With ``room`` containers are resized in place: one that asks for more CPU than that cannot be.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        starting: float = 0.0,
+        ending: float = 0.0,
+        room: Quantity | None = None,
+    ) -> None:
         self._clock = clock
-        self._starting, self._ending = starting, ending
+        self._starting, self._ending, self._room = starting, ending, room
         self._performer = Performer(client, clock)
         sink = ObjectSink(_BOUND, self._changed)
         self._informer = Informer(client, Resources(client), _BOUND, sink, clock)
@@ -40,8 +53,12 @@ class FakeKubelet:
         if not isinstance(pod, Pod):
             return
         gone = pod.metadata.deletion_timestamp is not None
+        if not gone and pod.status.phase not in ("", "Pending"):
+            if self._room is not None and any(_resources(pod)[name] != has for name, has in _has(pod).items()):
+                self._group.create_task(self._resize(pod, self._room))
+            return
         key = f"{pod.metadata.uid} {'end' if gone else 'start'}"
-        if key in self._under_way or (not gone and pod.status.phase not in ("", "Pending")):
+        if key in self._under_way:
             return
         self._under_way.add(key)
         self._group.create_task(self._end(pod) if gone else self._start(pod))
@@ -61,10 +78,23 @@ class FakeKubelet:
                 {
                     "name": container.name, "image": "x", "imageID": "x", "ready": True, "started": True,
                     "restartCount": 0, "state": {"running": {"startedAt": to_text(now)}},
+                    **({} if self._room is None else {"resources": _resources(pod)[container.name]}),
                 }
                 for container in pod.spec.containers
             ],
         }  # fmt: skip
+        await self._tell(pod, status)
+
+    async def _resize(self, pod: Pod, room: Quantity) -> None:
+        wanted = _resources(pod)
+        if any(Quantity((each.get("requests") or {}).get("cpu", "0")) > room for each in wanted.values()):
+            pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": "no room"}
+            await self._tell(pod, {"conditions": [pending]})
+            return
+        statuses = [{"name": name, "resources": resources} for name, resources in wanted.items()]
+        await self._tell(pod, {"containerStatuses": statuses})
+
+    async def _tell(self, pod: Pod, status: dict[str, Any]) -> None:
         await self._performer(
             Patch(
                 kind="Pod",
@@ -82,3 +112,13 @@ class FakeKubelet:
         await self._performer(
             Delete(kind="Pod", name=pod.name, namespace=pod.namespace, uid=uid, grace_period_seconds=0)
         )
+
+
+def _resources(pod: Pod) -> dict[str, Any]:
+    """What each container asks for, as plain data."""
+    return {container.name: to_dict(container.resources) for container in pod.spec.containers}
+
+
+def _has(pod: Pod) -> dict[str, Any]:
+    """What each container has, as plain data."""
+    return {each.name: to_dict(each.resources) for each in pod.status.container_statuses}

@@ -19,15 +19,17 @@ VERSION = f"{GROUP}/v1beta1"
 
 
 class FakeMetrics:
-    """``usage(pod)`` says what a running pod (plain data) uses, as resource -> quantity; None: there is no sample.
+    """``usage(pod, container)`` says what a container of a running pod (plain data) uses, as resource -> quantity;
+    None: there is no sample. ``listed``: how often samples were asked for.
 
     An async context manager; entering it registers the API.
     """
 
-    def __init__(self, plane: ControlPlane, usage: Callable[[dict[str, Any]], dict[str, str] | None]) -> None:
+    def __init__(self, plane: ControlPlane, usage: Callable[[dict[str, Any], str], dict[str, str] | None]) -> None:
         self._plane = plane
         self.usage = usage
         self.now: Callable[[], str] = lambda: "2026-01-01T00:00:00Z"
+        self.listed = 0
 
     async def __aenter__(self) -> Self:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -99,12 +101,15 @@ class FakeMetrics:
         return 200, {"kind": "PodMetricsList", "apiVersion": VERSION, "metadata": {}, "items": self._items(pods)}
 
     def _items(self, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self.listed += 1
         found = []
         for pod in pods:
-            usage = self.usage(pod) if pod.get("status", {}).get("phase") == "Running" else None
-            if usage is None:
+            if pod.get("status", {}).get("phase") != "Running":
+                continue
+            usages = {each["name"]: self.usage(pod, each["name"]) for each in pod["spec"]["containers"]}
+            containers = [{"name": name, "usage": usage} for name, usage in usages.items() if usage is not None]
+            if not containers:
                 continue
             metadata = {key: pod["metadata"].get(key) for key in ("name", "namespace", "labels")}
-            containers = [{"name": each["name"], "usage": usage} for each in pod["spec"]["containers"]]
             found.append({"metadata": metadata, "timestamp": self.now(), "window": "30s", "containers": containers})
         return found

@@ -67,6 +67,43 @@ def test_what_is_another(given: dict[str, Any], said: str) -> None:
     assert any(each.startswith(said) for each in judged(log("kscale", **given)).differences)
 
 
+def changed(path: str, before: Any, after: Any) -> dict[str, list[Change]]:
+    return {"checkpoints/web": [Change(verb="write", changed={path: (before, after)})]}
+
+
+def test_moments_of_the_run_and_writes_of_who_is_ended_do_not_count() -> None:
+    only_later = changed("/status/lastUpdateTime", "2026-11-22T22:50:07Z", "2026-11-22T22:50:08Z")
+    assert judged(log("kscale", changes=only_later), log(changes={})).differences == []
+    ended = {"checkpoints/web": [Change(verb="write", refused=504)]}
+    assert judged(log("kscale", changes=ended), log(changes={})).differences == []
+    samples = [changed("/status/lastSampleStart", None, f"2020-01-01T00:00:0{i}Z") for i in range(2)]
+    assert judged(log("kscale", changes=samples[0]), log(changes=samples[0])).differences == []
+    assert len(judged(log("kscale", changes=samples[0]), log(changes=samples[1])).differences) == 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        ({"url": "https://localhost:1234"}, {"url": "https://localhost:5678"}, True),
+        ({"caBundle": "QUJD"}, {"caBundle": "REVG"}, True),
+        ({"vpaUpdates": "updated by web: container 0: cpu request, memory request; container 1: cpu limit"},
+         {"vpaUpdates": "updated by web: container 0: memory request, cpu request; container 1: cpu limit"}, True),
+        ({"vpaUpdates": "updated by web: container 0: cpu request; container 1: memory request"},
+         {"vpaUpdates": "updated by web: container 0: memory request; container 1: cpu request"}, False),
+        ({"memory": "1073741824"}, {"memory": "1073741825"}, False),
+    ],
+)  # fmt: skip
+def test_what_is_chance_in_an_object(ours: dict[str, str], theirs: dict[str, str], same: bool) -> None:
+    found = judged(log("kscale", objects={"pods/web": ours}), log(objects={"pods/web": theirs}))
+    assert (found.differences == []) is same
+
+
+def test_what_is_said_to_the_cases_own_writes_counts() -> None:
+    assert judged(log("kscale", refusals=["400: no"]), log(refusals=["400: no"])).differences == []
+    assert judged(log("kscale", refusals=["400: no"]), log(refusals=["400: never"])).differences != []
+    assert judged(log("kscale"), log(refusals=["400: no"])).differences != []
+
+
 def test_the_order_of_calls_counts() -> None:
     calls = [CloudCall(at=i, group="g", what=what) for i, what in enumerate(("IncreaseSize 1", "DeleteNodes a"))]
     upstream = log(calls=calls)
@@ -122,6 +159,7 @@ def test_changes_are_what_was_before_and_after() -> None:
         entry("patch", 5, {}, responseStatus={"code": 409}, responseObject={"kind": "Status", "metadata": {}}),
         entry("create", 9, {}, objectRef=evicted, requestObject={"deleteOptions": {"gracePeriodSeconds": 1}}),
         entry("update", 9, {}, objectRef={"resource": "leases", "name": "l"}),
+        entry("update", 11, {"replicas": 3}, objectRef={"resource": "sets", "name": "s", "subresource": "scale"}),
     ]
     assert changes_of(audit, "ca") == {
         "nodes/n": [
@@ -129,6 +167,7 @@ def test_changes_are_what_was_before_and_after() -> None:
             Change(verb="write", changed={"/spec/a": (1, 2)}),
             Change(verb="write", refused=409),
         ],
+        "sets/s": [Change(verb="write scale", changed={"/spec/replicas": (None, 3)})],
         "pods/default/p": [Change(verb="evict", changed={"deleteOptions": (None, {"gracePeriodSeconds": 1})})],
     }
 

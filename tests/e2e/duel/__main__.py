@@ -19,7 +19,7 @@ def main() -> int:
     run = commands.add_parser("run", help="run a case, and write the log of its runs")
     run.add_argument("case", help="the case file")
     run.add_argument("log", type=Path, help="where the log goes; .gz: zipped")
-    run.add_argument("--upstream", type=Path, help="upstream's binary (default: kscale)")
+    run.add_argument("--upstream", type=Path, help="the folder of upstream's binaries (default: kscale)")
     run.add_argument("--times", type=int, default=1)
     run.add_argument("--directory", type=Path, required=True, help="for the logs of all programs")
     compare = commands.add_parser("compare", help="hold a log against upstream's")

@@ -1,4 +1,4 @@
-"""A case of the duel: a file that says what both autoscalers find and what happens to them (``docs/duel.md``)."""
+"""A case of the duel: a file that says what both sides find and what happens to them (``docs/duel.md``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import msgspec
 import yaml
 
 from e2e.cloud import Machines
+from e2e.duel.programs import CLUSTER_AUTOSCALER
 
-__all__ = ["CASES", "Case", "Explained", "Group", "Refusal", "Step", "Until", "read_case"]
+__all__ = ["CASES", "Case", "Explained", "Group", "Meddling", "Refusal", "Samples", "Step", "Until", "read_case"]
 
 CASES = Path(__file__).with_name("cases")
 
@@ -49,7 +50,8 @@ class Refusal(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 class Until(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """All of what is said is so: so many nodes, so many pods that run or wait, so many calls to the cloud that change
-    something, an event with this reason, a status that has this text."""
+    something, an event with this reason, a status that has this text, and at each path of ``says`` an object whose JSON
+    has what the regular expression finds."""
 
     nodes: int | None = None
     running: int | None = None
@@ -57,16 +59,45 @@ class Until(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     calls: int | None = None
     event: str = ""
     status: str = ""
+    says: dict[str, str] = {}
+
+
+class Samples(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What pods use: pod, or value of its label ``app`` -> container -> one after the other (``"100m 50Mi"``).
+
+    The first is of ``begin`` (empty: each is of the moment at which it is asked for), the others come ``every`` so many
+    seconds later, by their own time: each is there until it has been read twice, the last stays.
+    """
+
+    begin: str = ""
+    every: int = 60
+    usage: dict[str, dict[str, list[str]]]
+
+
+class Meddling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Somebody else is quicker: the first ``times`` writes of ``resource`` (``deployments/scale``) find that the object
+    at ``path`` has just got a merge patch (``{n}`` in it: the how many-eth)."""
+
+    resource: str
+    path: str
+    patch: dict[str, Any]
+    times: int = 1
 
 
 class Step(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One of: objects are made; the object at ``path`` gets a merge patch, or goes (``delete``); something holds within
-    ``within`` seconds; a pause."""
+    """One of: objects are made; the object at ``path`` gets a merge patch, or goes (``delete``); pods use what the
+    samples say; programs begin (those that no step starts run from the beginning), or end and begin again; something
+    holds within ``within`` seconds; a pause. ``refused``: what is made or changed is refused, and its text
+    is compared."""
 
     create: list[dict[str, Any]] = []
     patch: dict[str, Any] | None = None
     delete: bool = False
+    refused: bool = False
     path: str = ""
+    samples: Samples | None = None
+    start: list[str] = []
+    restart: list[str] = []
     until: Until | None = None
     within: float = 120.0
     wait: float = 0.0
@@ -83,15 +114,19 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What a file says."""
 
     about: str
+    programs: dict[str, list[str]] = msgspec.field(default_factory=lambda: {CLUSTER_AUTOSCALER: []})
+    """Who plays, by what ``kscale run`` calls it, and with which flags."""
     groups: list[Group]
-    flags: list[str] = []
     expander: list[str] = []
     """Words of ``kscale serve expander``, which the autoscaler asks then; ``{groups}`` is a file of the groups."""
+    room: str = ""
+    """Pods are resized in place, up to so much CPU a container; empty: nobody resizes them."""
     refuse: list[Refusal] = []
+    meddle: Meddling | None = None
     objects: list[dict[str, Any]] = []
     steps: list[Step]
     rest: float = 5.0
-    """Seconds until the status document is read, after the last step."""
+    """Seconds until the end is looked at, after the last step."""
     explained: list[Explained] = []
     name: str = ""
 

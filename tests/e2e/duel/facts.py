@@ -44,7 +44,8 @@ class EventSeen(msgspec.Struct, kw_only=True):
 
 class Log(msgspec.Struct, kw_only=True):
     """One run of a case. ``side``: ``upstream`` or ``kscale``; ``objects`` and ``events`` are those at the end,
-    ``status`` the status document at rest, ``changes`` by object in the order in which the API server answered."""
+    ``status`` the status document at rest, ``changes`` by object in the order in which the API server answered,
+    ``refusals`` what was said to the case's own writes that are refused."""
 
     case: str
     side: str
@@ -55,6 +56,7 @@ class Log(msgspec.Struct, kw_only=True):
     events: list[EventSeen]
     objects: dict[str, Any]
     status: str
+    refusals: list[str] = []
 
 
 def write_logs(path: Path, logs: Iterable[Log]) -> None:
@@ -89,7 +91,7 @@ def changes_of(audit: Iterable[Mapping[str, Any]], user: str) -> dict[str, list[
     for entry in entries:
         answer = entry.get("responseObject") or {}
         version = (answer.get("metadata") or {}).get("resourceVersion")
-        if version and _subresource(entry) != "eviction":
+        if version and _subresource(entry) not in ("eviction", "scale"):
             versions.setdefault(_key(entry), {})[int(version)] = answer
     found: dict[str, list[Change]] = {}
     reached: set[tuple[str, str]] = set()
@@ -121,6 +123,9 @@ def _change(entry: Mapping[str, Any], versions: Mapping[int, dict[str, Any]]) ->
         yield Change(verb=verb)
         return
     after = entry["responseObject"]
+    if _subresource(entry) == "scale":
+        yield Change(verb=verb, changed={"/spec/replicas": (None, after["spec"]["replicas"])})
+        return
     version = int(after["metadata"]["resourceVersion"])
     earlier = [known for known in versions if known < version]
     before = versions[max(earlier)] if earlier and verb != "create" else {}

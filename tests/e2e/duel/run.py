@@ -1,54 +1,55 @@
-"""Runs a case once, with upstream's binary or with kscale, on a control plane of its own."""
+"""Runs a case once, with upstream's binaries or with kscale, on a control plane of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import os
-import signal
+import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from e2e.cloud import FakeCloud
-from e2e.control_plane import ControlPlane, free_ports
-from e2e.duel.case import Case, Step, Until
+from e2e.control_plane import CONTROLLERS, ControlPlane, Refused, free_ports
+from e2e.duel.case import Case, Samples, Step, Until
 from e2e.duel.facts import CloudCall, EventSeen, Log, changes_of, plain
+from e2e.duel.meddler import Meddler
+from e2e.duel.programs import CLUSTER_AUTOSCALER, PROGRAMS, READS_METRICS, USER, Player, StuckError
 from e2e.kubelet import FakeKubelet
+from e2e.metrics_server import FakeMetrics
 from e2e.real_api import MERGE, SERVED, connected
-from kscale.drivers.manifests import cluster_autoscaler_roles
+from kscale.drivers.vpa_definitions import vpa_definitions
+from kscale.effects import to_text
+from kscale.objects.quantity import Quantity
 from kscale.world.nodegroups.external_server import ExternalServer
 
-__all__ = ["FLAGS", "StuckError", "run_case"]
+__all__ = ["run_case"]
 
-FLAGS = (
-    "--cloud-provider=externalgrpc", "--scan-interval=1s", "--scale-down-unneeded-time=5s",
-    "--scale-down-delay-after-add=3s", "--scale-down-delay-after-delete=0s", "--node-delete-delay-after-taint=1s",
-    "--new-pod-scale-up-delay=0s", "--expander=least-waste", "--v=4",
-)  # fmt: skip
-"""Of every case; a case may say the same flag again."""
-USER = "duellist"
 STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
-COMPONENT = "cluster-autoscaler"
-SHOWN = ("nodes", "pods", "configmaps", "statefulsets.apps", "deployments.apps", "poddisruptionbudgets.policy")
+SHOWN = (
+    "nodes", "pods", "configmaps", "statefulsets.apps", "deployments.apps", "poddisruptionbudgets.policy",
+    "horizontalpodautoscalers.autoscaling",
+)  # fmt: skip
+SHOWN_OF_VPA = (
+    "verticalpodautoscalers.autoscaling.k8s.io", "verticalpodautoscalercheckpoints.autoscaling.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+)  # fmt: skip
 NOT_OURS = (
     "kube-root-ca.crt", "extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"
 )  # fmt: skip
 _BY_KIND = {served.kind: served for served in SERVED.values()}
-
-
-class StuckError(RuntimeError):
-    """A step did not come to its end."""
+_OTHER_CONTROLLERS = tuple(name for name in CONTROLLERS if not name.startswith("horizontal"))
 
 
 def run_case(case: Case, directory: Path, upstream: Path | None = None) -> Log:
-    """Runs ``upstream``, a Cluster Autoscaler's binary, else kscale. ``directory`` gets the logs of all programs."""
-    with ControlPlane(directory, scheduler=True, controllers=True, audit=True) as plane:
+    """Runs upstream's programs, which are in the folder ``upstream``, else kscale's. ``directory`` gets the logs."""
+    with ControlPlane(directory, scheduler=True, controllers=_OTHER_CONTROLLERS, audit=True) as plane:
         return asyncio.run(_Run(case, plane, upstream).run())
 
 
@@ -59,28 +60,37 @@ class _Run:
         self.calls: list[CloudCall] = []
         self.left = [rule.times for rule in case.refuse]
         self.begun = time.monotonic()
-        self.log = plane.directory / "log" / "autoscaler.log"
+        self.refusals: list[str] = []
+        self.players: dict[str, Player] = {}
+        self.metrics = FakeMetrics(plane, self._usage)
+        self.samples: Samples | None = None
+        self.sample = 0
+        self.of_vpa = any(name.startswith("vpa-") for name in case.programs)
 
     async def run(self) -> Log:
+        if self.of_vpa:
+            await asyncio.to_thread(self.plane.define, *vpa_definitions())
         for group in self.case.groups:
             if group.start:
                 await asyncio.to_thread(self.cloud.start, group.name, group.start)
         self.cloud.refuse = self._called
-        async with connected(self.plane) as api:
-            kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock).run())
+        async with connected(self.plane) as api, contextlib.AsyncExitStack() as around:
+            if READS_METRICS & self.case.programs.keys():
+                self.metrics.now = lambda: self._sampled_at(to_text(api.clock.now()))
+                await around.enter_async_context(self.metrics)
+            if self.case.meddle is not None:
+                await around.enter_async_context(Meddler(self.plane, self.case.meddle))
+            room = Quantity(self.case.room) if self.case.room else None
+            kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock, room=room).run())
             await self._create(self.case.objects)
-            with (
-                ExternalServer(self.cloud, "127.0.0.1:0") as server,
-                self._expander() as flags,
-                self._autoscaler(server.url, flags) as process,
-            ):
-                self.process = process
+            async with self._playing():
                 for step in self.case.steps:
                     await self._step(step)
                 await asyncio.sleep(self.case.rest)
-                status = (await self._ask("GET", STATUS))["data"]["status"]
-                process.send_signal(signal.SIGTERM)
-                assert await asyncio.to_thread(process.wait, 30) == 0
+                plays = CLUSTER_AUTOSCALER in self.case.programs
+                status = (await self._ask("GET", STATUS))["data"]["status"] if plays else ""
+                for player in self.players.values():
+                    await asyncio.to_thread(player.stop)
             kubelet.cancel()
             await asyncio.wait([kubelet])
         self.cloud.close()
@@ -94,7 +104,31 @@ class _Run:
             events=sorted(await self._events(), key=lambda event: (event.about, event.reason, event.message)),
             objects=await self._objects(),
             status=status,
+            refusals=self.refusals,
         )
+
+    # -- who plays ---------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _playing(self) -> AsyncIterator[None]:
+        later = {name for step in self.case.steps for name in step.start}
+        with contextlib.ExitStack() as around:
+            for name, flags in self.case.programs.items():
+                more = around.enter_context(self._surrounded()) if name == CLUSTER_AUTOSCALER else ()
+                player = Player(name, self.plane, self.upstream, [*more, *flags])
+                around.callback(player.kill)
+                self.players[name] = player
+                if name not in later:
+                    player.start()
+            yield
+
+    @contextlib.contextmanager
+    def _surrounded(self) -> Iterator[Sequence[str]]:
+        """A cloud, and an expander if there is one; gives the flags by which they are found."""
+        cloud = self.plane.directory / "cloud.yaml"
+        with ExternalServer(self.cloud, "127.0.0.1:0") as server, self._expander() as flags:
+            cloud.write_text(json.dumps({"address": server.url}))
+            yield f"--cloud-config={cloud}", *flags
 
     def _called(self, call: tuple[Any, ...]) -> str:
         what, group, *rest = call
@@ -140,54 +174,75 @@ class _Run:
             process.terminate()
             process.wait()
 
-    @contextlib.contextmanager
-    def _autoscaler(self, url: str, more: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-        rules: Sequence[Any] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-        if self.upstream is None:
-            wide, own = cluster_autoscaler_roles()
-            rules = [*wide, *own]
-        access = self.plane.account(USER, rules)
-        config = self.plane.directory / "autoscaler.kubeconfig"
-        config.write_text(json.dumps(self.plane.config(user={"token": access.token.reveal()})))
-        cloud = self.plane.directory / "cloud.yaml"
-        cloud.write_text(json.dumps({"address": url}))
-        words = [sys.executable, "-m", "kscale", "run", "cluster-autoscaler"]
-        if self.upstream is not None:
-            words = [str(self.upstream)]
-        (port,) = free_ports(1)
-        where = [f"--kubeconfig={config}", f"--cloud-config={cloud}", f"--address=127.0.0.1:{port}"]
-        environment = {name: value for name, value in os.environ.items() if name != "HOSTNAME"}
-        with self.log.open("wb") as log:
-            process = subprocess.Popen(
-                [*words, *where, *FLAGS, *more, *self.case.flags],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    # -- what happens ------------------------------------------------------------------------------------------------
 
     async def _step(self, step: Step) -> None:
+        try:
+            await self._write(step)
+        except Refused as error:
+            if not step.refused:
+                raise
+            self.refusals.append(str(error))
+        else:
+            if step.refused:
+                raise StuckError(f"it was not refused: {step.create or step.patch}")
+        for name in step.restart:
+            await asyncio.to_thread(self.players[name].stop)
+        for name in (*step.start, *step.restart):
+            self.players[name].start()
+        if step.samples is not None:
+            await self._feed(step.samples, step.within)
+        if step.until is not None:
+            await self._wait(step.until, step.within)
+        await asyncio.sleep(step.wait)
+
+    async def _write(self, step: Step) -> None:
         await self._create(step.create)
         if step.patch is not None:
             await self._ask("PATCH", step.path, step.patch, content_type=MERGE)
         if step.delete:
             await self._ask("DELETE", step.path)
-        if step.until is not None:
+
+    async def _wait(self, until: Until, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not await asyncio.to_thread(self._holds, until):
+                    self._check()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise StuckError(f"not within {seconds:.0f} s: {until}\n{self._tails()}") from None
+
+    async def _feed(self, samples: Samples, seconds: float) -> None:
+        """Each sample is there until it has been read twice: then all that follows from the first reading is done."""
+        longest = max(len(usage) for containers in samples.usage.values() for usage in containers.values())
+        for i in range(longest):
+            self.samples, self.sample = samples, i
+            before = self.metrics.listed
             try:
-                async with asyncio.timeout(step.within):
-                    while not await asyncio.to_thread(self._holds, step.until):
-                        if self.process.poll() is not None:
-                            raise StuckError(f"the autoscaler ended:\n{self._tail()}")
-                        await asyncio.sleep(0.1)
+                async with asyncio.timeout(seconds):
+                    while self.metrics.listed < before + 2:
+                        self._check()
+                        await asyncio.sleep(0.05)
             except TimeoutError:
-                raise StuckError(f"not within {step.within:.0f} s: {step.until}\n{self._tail()}") from None
-        await asyncio.sleep(step.wait)
+                raise StuckError(f"sample {i} was not read within {seconds:.0f} s\n{self._tails()}") from None
+
+    def _usage(self, pod: dict[str, Any], container: str) -> dict[str, str] | None:
+        if self.samples is None:
+            return None
+        usage = self.samples.usage
+        metadata = pod["metadata"]
+        containers = usage.get(metadata["name"]) or usage.get((metadata.get("labels") or {}).get("app", "")) or {}
+        series = containers.get(container)
+        if not series:
+            return None
+        cpu, memory = series[min(self.sample, len(series) - 1)].split()
+        return {"cpu": cpu, "memory": memory}
+
+    def _sampled_at(self, now: str) -> str:
+        if self.samples is None or not self.samples.begin:
+            return now
+        at = datetime.fromisoformat(self.samples.begin) + timedelta(seconds=self.samples.every * self.sample)
+        return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _holds(self, until: Until) -> bool:
         ask = self.plane.ask
@@ -202,7 +257,26 @@ class _Run:
             return False
         if until.event and until.event not in {each["reason"] for each in ask("GET", "/api/v1/events")["items"]}:
             return False
+        if not all(self._says(path, pattern) for path, pattern in until.says.items()):
+            return False
         return not until.status or until.status in ask("GET", STATUS)["data"]["status"]
+
+    def _says(self, path: str, pattern: str) -> bool:
+        try:
+            return re.search(pattern, json.dumps(self.plane.ask("GET", path))) is not None
+        except Refused as error:
+            if error.code != 404:
+                raise
+            return False
+
+    def _check(self) -> None:
+        for player in self.players.values():
+            player.check()
+
+    def _tails(self) -> str:
+        return "\n".join(f"--- {name}\n{player.tail()}" for name, player in self.players.items())
+
+    # -- what came of it ---------------------------------------------------------------------------------------------
 
     async def _create(self, objects: Sequence[dict[str, Any]]) -> None:
         for obj in objects:
@@ -211,6 +285,7 @@ class _Run:
             await self._ask("POST", served.path(namespace), obj)
 
     async def _events(self) -> list[EventSeen]:
+        components = {PROGRAMS[name].component for name in self.case.programs}
         items = (await self._ask("GET", "/api/v1/events"))["items"]
         return [
             EventSeen(
@@ -221,13 +296,13 @@ class _Run:
                 count=each.get("count", 1),
             )
             for each in items
-            if each["source"].get("component") == COMPONENT
+            if each["source"].get("component") in components
             for at in (each["involvedObject"],)
         ]
 
     async def _objects(self) -> dict[str, Any]:
         found = {}
-        for plural in SHOWN:
+        for plural in (*SHOWN, *(SHOWN_OF_VPA if self.of_vpa else ())):
             for each in (await self._ask("GET", SERVED[plural].path("")))["items"]:
                 kept = plain(each)
                 metadata = kept["metadata"]
@@ -242,8 +317,5 @@ class _Run:
     def _version(self) -> str:
         if self.upstream is None:
             return "this"
-        line = next((line for line in self.log.read_text().splitlines() if "Cluster Autoscaler" in line), "")
-        return line.partition("] ")[2]
-
-    def _tail(self) -> str:
-        return self.log.read_text(errors="replace")[-3000:]
+        lines = [line for player in self.players.values() for line in player.log.read_text().splitlines()]
+        return next((line for line in lines if "Autoscaler" in line), "").partition("] ")[2]
