@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Event
 from kscale.objects.core import Node, ObjectReference, Pod
 
-__all__ = ["node_event", "pod_event", "status_event"]
+__all__ = ["node_event", "pod_event", "pod_events", "status_event"]
 
 
 def status_event(options: AutoscalingOptions, type_: str, reason: str, message: str) -> Event:
@@ -27,11 +29,19 @@ def node_event(node: Node, type_: str, reason: str, message: str) -> Event:
 def pod_event(pod: Pod | str, type_: str, reason: str, message: str) -> Event:
     """About a pod, or about one of which only ``namespace/name`` is known."""
     if isinstance(pod, str):
+        return pod_events([pod], type_, reason, message)[0]
+    metadata = pod.metadata
+    where = ObjectReference(
+        api_version="v1", kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+    )
+    return Event(regarding=where, type=type_, reason=reason, message=message)
+
+
+def pod_events(pods: Iterable[str], type_: str, reason: str, message: str) -> list[Event]:
+    """The same about each of many pods, by ``namespace/name``."""
+    found = []
+    for pod in pods:
         namespace, _, name = pod.rpartition("/")
         where = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name)
-    else:
-        metadata = pod.metadata
-        where = ObjectReference(
-            api_version="v1", kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
-        )
-    return Event(regarding=where, type=type_, reason=reason, message=message)
+        found.append(Event(regarding=where, type=type_, reason=reason, message=message))
+    return found

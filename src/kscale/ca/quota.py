@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import filterfalse
 
 import msgspec
 
@@ -215,7 +216,7 @@ class QuotaTracker:
         usage: list[dict[str, int]] = [{} for _ in quotas]
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
         counts: list[tuple[dict[str, int], int]] = []
-        nodes = [node for node in nodes if not is_virtual_kubelet(node)]
+        nodes = [*filterfalse(is_virtual_kubelet, nodes)]
         names = [node.metadata.name for node in nodes]
         group_of = groups.ids_of_nodes(names)
         of_groups = Counter(group_of)

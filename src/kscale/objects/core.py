@@ -493,7 +493,7 @@ class ConfigMap(KubeObject):
     binary_data: dict[str, str] | None = None
 
 
-class ObjectReference(ApiStruct):
+class ObjectReference(ApiStruct, gc=False):  # texts only, and there are as many as events
     """Any object."""
 
     api_version: str = ""

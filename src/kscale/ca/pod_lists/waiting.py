@@ -45,7 +45,8 @@ class WaitingPods:
             missing = np.flatnonzero(known[stamps] == 0)
             numbers = []
             for record, class_of in zip(records.take(missing), records.classes[missing].tolist(), strict=True):
-                identity = class_of, *(_identity_of_text(record) or _identity(record.pod))
+                facts = None if record.raw is None else _identity_of_text(record)
+                identity = class_of, facts or _identity(record.pod)
                 found = kinds.get(identity)
                 if found is None:
                     found = kinds[identity] = len(kinds) + 1, record.pod

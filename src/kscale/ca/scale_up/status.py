@@ -10,7 +10,7 @@ import msgspec
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.event_subjects import pod_event
+from kscale.ca.event_subjects import pod_event, pod_events
 from kscale.effects import Event
 
 __all__ = [
@@ -100,19 +100,15 @@ def status_events(status: ScaleUpStatus) -> list[Event]:
     """An event for every pod that triggered the scale-up; for those that did not, unless it failed or succeeded."""
     events: list[Event] = []
     existing = {group.id for group in status.considered_groups if group.exists}
-
-    def say(pod: str, reason: str, message: str) -> None:
-        events.append(pod_event(pod, "Normal", reason, message))
-
     if status.result not in (SUCCESSFUL, ERROR):
         for pod in status.pods_remain_unschedulable:
             if status.result == LIMITED_BY_MAX_NODES_TOTAL:
                 why = MAX_NODES_REACHED
             else:
                 why = ", ".join(not_triggered_parts(pod, existing))
-            say(pod.pod, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}")
+            events.append(pod_event(pod.pod, "Normal", "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}"))
     if status.scale_ups:
         plan = " ".join(map(str, status.scale_ups))
-        for name in status.pods_triggered:
-            say(name, "TriggeredScaleUp", f"pod triggered scale-up: [{plan}]")
+        text = f"pod triggered scale-up: [{plan}]"
+        events += pod_events(status.pods_triggered, "Normal", "TriggeredScaleUp", text)
     return events
