@@ -149,9 +149,13 @@ cdef class Removals:
 
     def new_hints(self):
         """(pods int32[n], nodes int32[n]): where pods were placed since :meth:`set_hints`."""
+        cdef vector[int32_t] pods, nodes
         cdef int32_t i
-        pods = [i for i in range(self.r.pods()) if self.r.hinted(i)]
-        return np.array(pods, dtype=np.int32), np.array([self.r.hint(i) for i in pods], dtype=np.int32)
+        for i in range(self.r.pods()):
+            if self.r.hinted(i):
+                pods.push_back(i)
+                nodes.push_back(self.r.hint(i))
+        return _array(pods), _array(nodes)
 
     def run(self, const int32_t[::1] candidates not None, uint8_t[::1] destinations not None,
             const uint8_t[::1] codes not None, const int32_t[::1] set_of not None, const int32_t[::1] set_start not None,

@@ -28,11 +28,11 @@ class ByIdentity(Generic[K, V]):
         if before is objects:
             return values
         if len(before) == len(objects):
-            same = [*map(is_, before, objects)]
-            if not all(same):
-                values = [
-                    value if kept else make(each) for kept, value, each in zip(same, values, objects, strict=True)
-                ]
+            others = [i for i, same in enumerate(map(is_, before, objects)) if not same]
+            if others:
+                values = values.copy()
+                for i in others:
+                    values[i] = make(objects[i])
         else:
             known = dict(zip(map(id, before), values, strict=True))
             values = [known[id(each)] if id(each) in known else make(each) for each in objects]

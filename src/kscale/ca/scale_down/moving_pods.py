@@ -25,6 +25,25 @@ _UIDS = "UIDs of pods"
 V = TypeVar("V")
 
 
+class _Names(Sequence[str]):
+    """``namespace/name`` of pods, each looked up when it is asked for; pickled as a tuple."""
+
+    __slots__ = ("_keys", "_more", "_rows")
+
+    def __init__(self, keys: Sequence[str], rows: NDArray[np.int64], more: Sequence[PodRecord]) -> None:
+        self._keys, self._rows, self._more = keys, rows, more
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._more)
+
+    def __getitem__(self, i: int) -> str:  # type: ignore[override]  # by number only
+        known = len(self._rows)
+        return self._keys[self._rows[i]] if i < known else self._more[i - known].key
+
+    def __reduce__(self) -> tuple[type[tuple[str, ...]], tuple[list[str]]]:
+        return tuple, (list(self),)
+
+
 class MovingPods:
     """Placed pods of a snapshot, in order, and pods ``more`` behind them.
 
@@ -78,7 +97,7 @@ class MovingPods:
         self.node: NDArray[np.int32] = np.append(snapshot.placed_node, np.full(len(more), -1, np.int32)).astype(
             np.int32
         )
-        self.names: tuple[str, ...] = (*snapshot.pods, *(record.key for record in more)) if more else snapshot.pods
+        self.names: Sequence[str] = _Names(table.keys, self._rows, self._more)
         self.exemplars: list[Pod] = self._exemplars(first)
 
     def _exemplars(self, first: NDArray[np.int64]) -> list[Pod]:
@@ -121,9 +140,8 @@ class MovingPods:
     def uids_of(self, which: NDArray[np.int32]) -> list[str]:
         """What hints of some pods go by: the UID, or the name of a pod without one."""
         known = len(self._rows)
-        listed = which[which < known]
-        found = dict(zip(listed.tolist(), self._snapshot.table.uids(self._rows[listed]), strict=True))
-        return [found[i] if i < known else self._more[i - known].uid for i in which.tolist()]
+        listed = iter(self._snapshot.table.uids(self._rows[which[which < known]]))
+        return [next(listed) if i < known else self._more[i - known].uid for i in which.tolist()]
 
     @property
     def uid_numbers(self) -> tuple[NDArray[np.int32], dict[str, int]]:
