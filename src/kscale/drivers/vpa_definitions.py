@@ -1,6 +1,7 @@
 """The definitions of the custom resources of the Vertical Pod Autoscaler, made from the structs that read them.
 
-Upstream: ``vertical-pod-autoscaler/deploy/vpa-v1-crd-gen.yaml``. What a struct does not know is kept, not pruned.
+Upstream: ``vertical-pod-autoscaler/deploy/vpa-v1-crd-gen.yaml``. They are as strict: what is required, enumerations,
+least values, the form of quantities, rules; what no struct knows is pruned.
 """
 
 from __future__ import annotations
@@ -37,9 +38,48 @@ _ENUMS: Final[Mapping[str, list[str]]] = {
     "controlledValues": ["RequestsAndLimits", "RequestsOnly"],
     "changeRequirement": ["TargetHigherThanRequests", "TargetLowerThanRequests"],
 }
-_TIMES: Final = frozenset(
-    {"lastTransitionTime", "lastUpdateTime", "firstSampleStart", "lastSampleStart", "referenceTimestamp"}
+_REQUIRED: Final[Mapping[str, list[str]]] = {
+    "VerticalPodAutoscaler": ["spec"],
+    "VerticalPodAutoscalerSpec": ["targetRef"],
+    "TargetReference": ["kind", "name"],
+    "RecommenderSelector": ["name"],
+    "EvictionRequirement": ["changeRequirement", "resources"],
+    "StartupBoostCpu": ["type"],
+    "RecommendedContainerResources": ["target"],
+    "VerticalPodAutoscalerCondition": ["status", "type"],
+}
+"""By struct."""
+_MORE_OF_STRUCTS: Final[Mapping[str, ApiObject]] = {
+    "TargetReference": {"x-kubernetes-map-type": "atomic"},
+    "StartupBoostCpu": {
+        "x-kubernetes-validations": [
+            {
+                "rule": f"(self.type == '{kind}') == has(self.{field})",
+                "message": f"{field} is required when type is {kind} and forbidden otherwise",
+            }
+            for kind, field in (("Factor", "factor"), ("Quantity", "quantity"))
+        ]
+    },
+}
+_MORE_OF_FIELDS: Final[Mapping[tuple[str, str], ApiObject]] = {
+    ("StartupBoostCpu", "type"): {"enum": ["Factor", "Quantity"]},
+    ("PodUpdatePolicy", "evictAfterOOMSeconds"): {"minimum": 1},
+    ("ContainerResourcePolicy", "memoryAggregationIntervalSeconds"): {"minimum": 1, "format": "int32"},
+    ("ContainerResourcePolicy", "memoryAggregationIntervalCount"): {"minimum": 1},
+    ("VerticalPodAutoscalerStatus", "observedGeneration"): {"minimum": 0},
+}
+"""By struct and field."""
+_QUANTITY: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
+_TIMES: Final[Mapping[str, ApiObject]] = {
+    "lastTransitionTime": {},
+    "lastUpdateTime": {"nullable": True},
+    "firstSampleStart": {"nullable": True},
+    "lastSampleStart": {"nullable": True},
+    "referenceTimestamp": {"nullable": True},
+}
 _COLUMNS: Final = (
     ("Mode", "string", ".spec.updatePolicy.updateMode"),
     ("CPU", "string", ".status.recommendation.containerRecommendations[0].target.cpu"),
@@ -47,12 +87,17 @@ _COLUMNS: Final = (
     ("Provided", "string", ".status.conditions[?(@.type=='RecommendationProvided')].status"),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
+_WIDE_COLUMNS: Final = (
+    ("MinReplicas", "integer", ".spec.updatePolicy.minReplicas"),
+    ("OOMSeconds", "integer", ".spec.updatePolicy.evictAfterOOMSeconds"),
+)
 _INT32: Final = (1 << 31) - 1
 
 
 def vpa_definitions() -> list[ApiObject]:
     """CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint, in version v1."""
-    columns = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
+    columns: list[ApiObject] = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
+    columns += [{"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in _WIDE_COLUMNS]
     return [
         _definition(
             VerticalPodAutoscaler,
@@ -79,7 +124,7 @@ def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: A
     assert isinstance(info, StructType)
     parts = {each.encode_name: _schema(each.type) for each in info.fields if each.encode_name in ("spec", "status")}
     properties = {"apiVersion": text, "kind": text, "metadata": {"type": "object"}, **parts}
-    schema = {"type": "object", "required": ["spec"], "properties": properties}
+    schema = {"type": "object", **_required(struct), "properties": properties}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **more}
     return made(
         "apiextensions.k8s.io/v1",
@@ -89,14 +134,26 @@ def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: A
     )
 
 
+def _required(struct: type) -> ApiObject:
+    names = _REQUIRED.get(struct.__name__)
+    return {} if names is None else {"required": names}
+
+
 def _schema(of: Type, name: str = "") -> ApiObject:
     """The schema of a field; ``name``: what it is called."""
     if isinstance(of, UnionType):
         (inner,) = [each for each in of.types if not isinstance(each, NoneType)]
         return _schema(inner, name)
     if isinstance(of, StructType):
-        properties = {each.encode_name: _schema(each.type, each.encode_name) for each in of.fields}
-        return {"type": "object", "properties": properties, _KEPT: True}
+        struct = of.cls.__name__
+        properties = {
+            each.encode_name: {
+                **_schema(each.type, each.encode_name),
+                **_MORE_OF_FIELDS.get((struct, each.encode_name), {}),
+            }
+            for each in of.fields
+        }
+        return {"type": "object", **_required(of.cls), "properties": properties, **_MORE_OF_STRUCTS.get(struct, {})}
     if isinstance(of, ListType):
         return {"type": "array", "items": _schema(of.item_type)}
     if isinstance(of, DictType):
@@ -104,12 +161,13 @@ def _schema(of: Type, name: str = "") -> ApiObject:
             return {"type": "object", _KEPT: True}
         return {"type": "object", "additionalProperties": _schema(of.value_type)}
     if isinstance(of, CustomType):  # a quantity
-        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+        kinds = [{"type": "integer"}, {"type": "string"}]
+        return {"anyOf": kinds, "pattern": _QUANTITY, "x-kubernetes-int-or-string": True}
     if isinstance(of, IntType):
         return {"type": "integer", "format": "int32" if of.le == _INT32 else "int64"}
     if isinstance(of, FloatType):
         return {"type": "number"}
     assert isinstance(of, StrType), of
     if name in _TIMES:
-        return {"type": "string", "format": "date-time", "nullable": True}
+        return {"type": "string", "format": "date-time", **_TIMES[name]}
     return {"type": "string", "enum": _ENUMS[name]} if name in _ENUMS else {"type": "string"}

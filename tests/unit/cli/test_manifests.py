@@ -24,6 +24,7 @@ from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.leader_election import LEADER_METRICS
 from kscale.drivers.manifests import cluster_autoscaler_roles
 from kscale.drivers.vpa_admission import AdmissionController
+from kscale.drivers.vpa_definitions import vpa_definitions
 from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.objects.rest_mapping import BUILT_IN
@@ -309,10 +310,58 @@ def test_definitions_of_the_vpa() -> None:
         "resourcePolicy": {"containerPolicies": [policy]},
     }
     check.validate({"apiVersion": "autoscaling.k8s.io/v1", "metadata": {"name": "web"}, "spec": spec})
-    for wrong in ({"updatePolicy": {"updateMode": "Sometimes"}}, {"recommenders": "mine"}, {"targetRef": []}):
+    policies: list[dict[str, Any]] = [
+        {"mode": "On"},
+        {"controlledValues": "Limits"},
+        {"maxAllowed": {"cpu": "two"}},
+        {"minAllowed": {"cpu": 1.5}},
+        {"oomBumpUpRatio": "1,2"},
+        {"memoryAggregationIntervalSeconds": 0},
+        {"memoryAggregationIntervalCount": 0},
+        {"startupBoost": {"cpu": {"factor": 2}}},
+        {"startupBoost": {"cpu": {"type": "Twice"}}},
+    ]
+    specs: list[dict[str, Any]] = [
+        {"updatePolicy": {"updateMode": "Sometimes"}},
+        {"updatePolicy": {"evictAfterOOMSeconds": 0}},
+        {"updatePolicy": {"evictionRequirements": [{"resources": ["cpu"]}]}},
+        {"updatePolicy": {"evictionRequirements": [{"changeRequirement": "TargetHigherThanRequests"}]}},
+        {"recommenders": "mine"},
+        {"recommenders": [{}]},
+        {"targetRef": []},
+        {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment"}},
+        *({"resourcePolicy": {"containerPolicies": [each]}} for each in policies),
+    ]
+    for wrong in specs:
         with pytest.raises(jsonschema.ValidationError):
             check.validate({"spec": {**spec, **wrong}})
+    with pytest.raises(jsonschema.ValidationError):
+        check.validate({"spec": {}})
+    statuses: list[dict[str, Any]] = [{"conditions": [{"type": "LowConfidence"}]}, {"observedGeneration": -1}]
+    for status in statuses:
+        with pytest.raises(jsonschema.ValidationError):
+            check.validate({"spec": spec, "status": status})
+    boost = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["startupBoost"]
+    rules = [each["rule"] for each in boost["properties"]["cpu"]["x-kubernetes-validations"]]
+    assert rules == ["(self.type == 'Factor') == has(self.factor)", "(self.type == 'Quantity') == has(self.quantity)"]
+    wide = [each["name"] for each in version["additionalPrinterColumns"] if each.get("priority")]
+    assert wide == ["MinReplicas", "OOMSeconds"]
     (kept,) = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"]
-    status = kept["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    assert status["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
-    assert status["totalSamplesCount"] == {"type": "integer", "format": "int32"}
+    history = kept["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert history["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
+    assert history["totalSamplesCount"] == {"type": "integer", "format": "int32"}
+    # What no struct knows is pruned, but for the weights of a histogram.
+    assert found.stdout.count("x-kubernetes-preserve-unknown-fields") == 2
+
+
+def test_what_the_programs_of_the_vpa_write_fits_its_definitions() -> None:
+    (version,) = vpa_definitions()[0]["spec"]["versions"]
+    amounts = {"cpu": "247m", "memory": "380258472"}
+    recommendation = {"containerName": "c", "target": amounts, "lowerBound": amounts, "uncappedTarget": amounts}
+    conditions = [
+        {"type": "RecommendationProvided", "status": "True", "lastTransitionTime": "2026-03-01T10:00:00Z"},
+        {"type": "LowConfidence", "status": "False", "reason": "", "message": ""},
+    ]
+    status = {"recommendation": {"containerRecommendations": [recommendation]}, "conditions": conditions}
+    spec = {"targetRef": {"kind": "Deployment", "name": "web"}}
+    jsonschema.validate({"spec": spec, "status": status}, version["schema"]["openAPIV3Schema"])
