@@ -12,7 +12,7 @@ from kscale.ca.backoff import ScaleUpError, drop_stale
 from kscale.ca.cluster_state.readiness import classify, find_unregistered, sort_unregistered
 from kscale.ca.cluster_state.registering import register_failed_scale_up, register_scale_up
 from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, target_sizes
-from kscale.ca.cluster_state.state import ClusterStateRegistry
+from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpRequest
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
 from kscale.ca.event_subjects import status_event
 from kscale.ca.options import AutoscalingOptions
@@ -94,7 +94,8 @@ def update_nodes_steps(
     update.look_at(list(nodes), has_instance or {}, odd)
     update.set_ranges()
     yield from update.end_requests()
-    yield from update.creation_errors()
+    if not options.legacy:  # release 1.3 knew nothing of machines that could not be made
+        yield from update.creation_errors()
     update.set_ranges()
     update.state.incorrect_sizes = incorrect_sizes(update.state, groups, update.now)
     return ClusterUpdate(state=update.state, groups=groups.with_targets(update.lowered) if update.lowered else groups)
@@ -152,7 +153,9 @@ class _Update:
                 continue
             if upcoming_count(self.state, name) <= 0 or group is None:
                 self._drop_request(name)
-            elif request.expected_add_time < self.now:
+                if self.options.legacy:  # a scale-up that succeeded ended the back-off then
+                    self.state.backoffs = {key: each for key, each in self.state.backoffs.items() if key != name}
+            elif self._is_overdue(request):
                 took = format_duration(self.now - request.time)
                 yield from self.warn("ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {took}")
                 message = f"Scale-up timed out for node group {name} after {took}"
@@ -163,6 +166,12 @@ class _Update:
         self.state.scale_down_requests = [
             item for item in self.state.scale_down_requests if item.expected_delete_time > self.now
         ]
+
+    def _is_overdue(self, request: ScaleUpRequest) -> bool:
+        """In release 1.3 a request was late at that very moment."""
+        if self.options.legacy:
+            return request.expected_add_time <= self.now
+        return request.expected_add_time < self.now
 
     def _revert(self, group: NodeGroup, increase: int) -> StepsOf[Updating, None]:
         error = (yield from self.p.act(DecreaseTargetSize(group=group.id, delta=-increase))).error

@@ -171,6 +171,39 @@ def test_nothing_is_said_of_pods_when_a_scale_up_failed() -> None:
     assert [event for event in case.cloud.events if event.regarding.kind == "Pod"] == []
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_request_is_late_at_once_and_one_that_is_met_ends_the_back_off(late: bool) -> None:
+    case = life([group("g", 1, "n1")], [machine("n1")], [running("p1", 900, "n1"), waiting("p2", 900)])
+    case.loop(N0)
+    request = case.state.cluster.scale_up_requests["g"]
+    case.loop(request.expected_add_time - (0 if late else 1))
+    assert ("g" in case.state.cluster.backoffs) is late
+    assert ("g" in case.state.cluster.scale_up_requests) is not late
+    if not late:
+        return
+    case.called()
+    case.cloud.fate = refusing(IncreaseSize)
+    registered = ca.cluster_state.register_scale_up(
+        case.state.cluster, case.cloud.groups["g"], 1, case.time.now, case.options
+    )
+    case.state = replace(case.state, cluster=registered)
+    case.cloud.nodes["n2"] = machine("n2")
+    case.cloud.members["g"].append("n2")
+    case.loop(request.expected_add_time + SECOND)
+    assert case.state.cluster.backoffs == {}
+
+
+def test_a_group_without_template_enters_back_off() -> None:
+    case = life([group("g", 1, "n1")], [machine("n1")], [running("p1", 900, "n1"), waiting("p2", 900)])
+    case.loop(N0)
+    case.cloud.groups["g"] = replace(case.cloud.groups["g"], template=None)
+    case.cloud.nodes["n1"].status.conditions[0].status = "False"
+    case.cloud.nodes["n9"] = machine("n9")
+    case.state = replace(case.state, templates={})
+    case.loop(N0 + 10 * MINUTE)
+    assert "g" in case.state.cluster.backoffs
+
+
 @pytest.mark.parametrize(
     ("kind", "status", "after", "age", "want"),
     [
