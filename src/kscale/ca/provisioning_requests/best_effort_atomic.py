@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -31,11 +31,13 @@ ScaleUp = Callable[[PlaceResult, Sequence[PodRecord]], StepsOf[_A, Orchestration
 class AtomicProvision(msgspec.Struct, kw_only=True):
     """``status`` is what the loop is told.
 
-    ``done``: the scale-up, None if none was needed; ``failure``: the scale-up succeeded, but the request was not told.
+    ``done``: the scale-up, None if none was needed; ``existing``: pod -> node, for pods that need no new node of a
+    request that is provided; ``failure``: the scale-up succeeded, but the request was not told.
     """
 
     status: ScaleUpStatus
     done: Orchestration | None = None
+    existing: Mapping[str, str] = {}
     failure: ErrorRecord | None = None
 
 
@@ -57,14 +59,14 @@ def best_effort_atomic_steps(
         refusal = yield from requests.write(p, _marked(request, "CapacityIsFound", p.now))
         if refusal:
             return AtomicProvision(status=_failed(f"capacity available, but failed to admit workload: {refusal}"))
-        return AtomicProvision(status=ScaleUpStatus(result=NOT_NEEDED))
+        return AtomicProvision(status=ScaleUpStatus(result=NOT_NEEDED), existing=placed.placement)
     done = yield from scale_up(placed, left)
     simulator.cursor = done.cursor
     if done.status.result == SUCCESSFUL:
         refusal = yield from requests.write(p, _marked(request, "CapacityIsProvisioned", p.now))
         text = f"scale up requested, but failed to admit workload: {refusal}"
         failure = ErrorRecord(type=INTERNAL_ERROR, message=text) if refusal else None
-        return AtomicProvision(status=done.status, done=done, failure=failure)
+        return AtomicProvision(status=done.status, done=done, existing=placed.placement, failure=failure)
     yield from requests.write(p, _marked(request, "CapacityIsNotFound", p.now, LATER, holds=False))
     status = done.status
     if status.error is not None:

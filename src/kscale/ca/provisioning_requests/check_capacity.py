@@ -28,13 +28,14 @@ _WORTH: Final = (NOT_TRIED, NO_OPTIONS_AVAILABLE, ERROR, SUCCESSFUL)
 class CapacityChecks(msgspec.Struct, kw_only=True):
     """``result``: the best of all; one that is ``ScaleUpSuccessful`` starts the cooldown of scale-down, too.
 
-    ``requests``: as they were written, with their conditions; ``snapshot``: with the pods of those that fit;
-    ``errors``: of writes; ``warnings``: what upstream only logs.
+    ``requests``: as they were written, with their conditions; ``snapshot``: with the pods of those that fit,
+    ``placement``: where (pod -> node); ``errors``: of writes; ``warnings``: what upstream only logs.
     """
 
     result: str = NOT_TRIED
     requests: list[ProvisioningRequest] = []
     snapshot: Snapshot
+    placement: dict[str, str] = {}
     errors: list[str] = []
     warnings: list[str] = []
 
@@ -69,6 +70,7 @@ def check_capacity_steps(
         done = simulator.try_schedule(found.snapshot, pods, break_on_failure=True)
         if done.placed_count == len(pods):
             found.snapshot, result = done.snapshot_after, SUCCESSFUL
+            found.placement |= done.placement
             request = marked(request, PROVISIONED, "CapacityIsFound", FOUND, p.now)
         else:
             result = NO_OPTIONS_AVAILABLE

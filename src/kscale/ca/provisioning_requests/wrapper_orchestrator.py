@@ -104,8 +104,12 @@ class WrapperOrchestrator:
             timebox = duration(options.check_capacity_provisioning_request_batch_timebox) if many else None
             checks = yield from check_capacity_steps(snapshot, asked, requests, simulator, now=p.now, timebox=timebox)
             provisioning.warnings += checks.warnings
-            return replace(nothing, status=ScaleUpStatus(result=checks.result, error=checks.error))
+            here = {pod.key for pod in pods}
+            existing = {name: node for name, node in checks.placement.items() if name in here}
+            status = ScaleUpStatus(result=checks.result, error=checks.error)
+            return replace(nothing, status=status, existing=existing)
         if request is None or request.spec.provisioning_class_name != BEST_EFFORT_ATOMIC:
             return nothing
         found = yield from best_effort_atomic_steps(snapshot, request, pods, requests, simulator, scale_up, now=p.now)
-        return replace(found.done or nothing, status=found.status, failure=found.failure)
+        done = found.done or nothing
+        return replace(done, status=found.status, existing=found.existing, failure=found.failure)

@@ -42,7 +42,8 @@ class Orchestration(msgspec.Struct, kw_only=True):
     of estimates and groups that were made.
 
     ``failure``: an error that upstream returns beside a status that tells of success; the scale-up does not count then.
-    ``waiting_turn``: pods (``namespace/name``) that this scale-up was not for: requests and other pods take turns.
+    ``existing``: pod -> node, for pods of a provisioning request for which there is room already. ``waiting_turn``:
+    pods (``namespace/name``) that this scale-up was not for: requests and other pods take turns.
 
     ``events``: what upstream would have sent, if it was run as if everything succeeded.
     """
@@ -66,6 +67,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     expander_input: ExpanderInput | None = None
     observations: Sequence[Observation] = ()
     failure: ErrorRecord | None = None
+    existing: Mapping[str, str] = {}
     waiting_turn: Sequence[str] = ()
     events: Sequence[Event] = ()
 

@@ -144,7 +144,7 @@ class ScaleUpPlan:
     @property
     def pending_count(self) -> int:
         """How many pods stay without a place."""
-        return self.lists.asked - self.triggered_count
+        return self.lists.asked - self.triggered_count - sum(len(done.existing) for done in self.rounds)
 
     @property
     def chosen(self) -> str | None:
@@ -199,7 +199,8 @@ class ScaleUpPlan:
         names = self._before.names
         if not self.rounds:
             return [PendingPods(pods=names, why=_WHY_NOT_ASKED.get(self.result, self.result))] if names else []
-        helped, last = {*self.triggered, *self.rounds[-1].waiting_turn}, self.rounds[-1]
+        last = self.rounds[-1]
+        helped = {*self.triggered, *last.waiting_turn, *(name for done in self.rounds for name in done.existing)}
         found = pending_pods(last, [name for name in names if name not in helped], self.result)
         if last.waiting_turn:
             why = "provisioning requests and other pods take turns: this loop was for the others"
@@ -212,6 +213,9 @@ class ScaleUpPlan:
         if self._before.placed is None:
             return {}
         found, made_up = self._before.placed.placement, self._before.made_up
+        for done in self.rounds:
+            if done.existing:
+                found = {**found, **done.existing}
         return {pod: node for pod, node in found.items() if pod not in made_up} if made_up else found
 
     @cached_property

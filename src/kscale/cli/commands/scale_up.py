@@ -423,6 +423,7 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
         (lists.expendable, "so low a priority that no node is added for them"),
         (lists.out_of_time, "there was no time to look at them (--pending-pods-batching-timeout): they wait"),
         (lists.daemon_set, "of a DaemonSet: no node is added for them"),
+        (lists.consuming, "they consume a ProvisioningRequest, which asks for their nodes"),
         (lists.young, "too young (--new-pod-scale-up-delay)"),
     ):
         if count:

@@ -105,6 +105,9 @@ def test_capacity_that_is_there_is_booked_until_it_is_taken() -> None:
         "Provisioned": ("True", "CapacityIsFound"),
     }
     assert (result(report), case.called()) == (SUCCESSFUL, [])
+    assert report.scale_up is not None
+    assert (report.scale_up.existing, report.scale_up.pending_count) == ({"shop/r-0-0": "n2"}, 0)
+    assert report.scale_up.pending == []
     assert report.state.scale_down.last_scale_up == N0, "scale-down waits as after any scale-up"
     assert report.state.provisioning.last_processed == N0
     for minute in range(1, 6):
@@ -173,6 +176,16 @@ def test_capacity_that_is_there_needs_no_nodes() -> None:
     report = case.loop(N0)
     assert (result(report), case.called()) == (NOT_NEEDED, [])
     assert conditions(case)["Provisioned"] == ("True", "CapacityIsFound")
+
+
+def test_some_of_a_request_fit_already() -> None:
+    case = life(request(count=3, of=BEST_EFFORT_ATOMIC), nodes="n1 n2")
+    report = case.loop(N0)
+    assert case.called() == [("up", "g", 2)]
+    assert report.scale_up is not None
+    assert report.scale_up.existing == {"shop/r-0-0": "n2"}
+    assert (report.scale_up.triggered, report.scale_up.pending) == (["shop/r-0-1", "shop/r-0-2"], [])
+    assert report.scale_up.pending_count == 0
 
 
 def test_pods_that_consume_a_request_ask_for_no_nodes() -> None:
