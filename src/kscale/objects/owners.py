@@ -24,7 +24,10 @@ DAEMONSET_POD_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/daemonset-po
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     """The first owner reference with ``controller: true``."""
-    return next((owner for owner in metadata.owner_references if owner.controller), None)
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return owner
+    return None
 
 
 def _annotation(pod: Pod, key: str) -> str | None:

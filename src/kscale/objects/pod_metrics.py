@@ -322,6 +322,15 @@ class PodUsage:
             self.keys is other.keys and self.labels is other.labels and self.label_sets is other.label_sets
         )
 
+    def later(self, time: int, amount: Sequence[NDArray[np.int64]]) -> PodUsage:
+        """Other amounts of the same containers, resource by resource, all taken at one moment."""
+        out = PodUsage(
+            self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, np.full_like(self.time, time),
+            self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
+        )  # fmt: skip
+        out._table = self._table
+        return out
+
     def with_changes(self, changes: PodUsage) -> PodUsage:
         """With the rows of ``changes`` in place of those of the same pods; raises KeyError for a pod that is not here,
         and ValueError for one whose containers or labels are others (put a new list together then)."""

@@ -36,9 +36,10 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
 from kscale.world.simulated.draws import MILLION
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Key, Queue, Usage
+from kscale.world.simulated.load import Queue, Usage
 from kscale.world.simulated.machines import GroupTimes
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
+from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
 __all__ = ["BUNDLED", "Setup", "build", "read_scenario"]

@@ -25,7 +25,7 @@ from kscale.simulation.records import (
     SimulationReport,
 )
 from kscale.simulation.timelines import Timeline
-from kscale.world.simulated.load import Key
+from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.turns import DRIVERS, HAPPENINGS
 
 __all__ = ["Simulation", "simulate"]

@@ -1,58 +1,26 @@
-"""What the controllers of workloads have in common: who owns which pods, and one turn for all that has changed."""
+"""What the controllers of workloads have in common: how pods are made, and one turn for all that has changed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
 from kscale.objects.core import Pod
-from kscale.objects.meta import KubeObject, object_key
-from kscale.objects.owners import controller_of
+from kscale.objects.meta import KubeObject
 from kscale.objects.pod_defaults import PodClasses
 from kscale.objects.workloads import pods_of
 from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.turns import CONTROLLERS, Turn
 
-__all__ = ["Admit", "Controller", "OwnedPods", "PodMaker"]
+__all__ = ["Admit", "Controller", "PodMaker"]
 
 Admit = Callable[[Pod], Pod]
 """What admission makes of a pod before it is stored."""
-
-
-class OwnedPods:
-    """Pods by who controls them. ``told`` has, by kind, who is told of a change: the key of the owner."""
-
-    def __init__(self, api: ApiObjects) -> None:
-        self._of: dict[str, dict[str, Pod]] = {}
-        self.told: dict[str, Callable[[str], None]] = {}
-        for pod in api.of("Pod").values():
-            self._pod(None, pod)
-        api.listen("Pod", self._pod)
-
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        pod = old if new is None else new
-        assert isinstance(pod, Pod)
-        owner = controller_of(pod.metadata)
-        if owner is None:
-            return
-        if isinstance(new, Pod):
-            self._of.setdefault(owner.uid, {})[pod.key] = new
-        else:
-            held = self._of[owner.uid]
-            held.pop(pod.key, None)
-            if not held:
-                del self._of[owner.uid]
-        tell = self.told.get(owner.kind)
-        if tell is not None:
-            tell(object_key(pod.metadata.namespace, owner.name))
-
-    def of(self, uid: str) -> Mapping[str, Pod]:
-        """The pods of an owner by key, in the order in which they came."""
-        return self._of.get(uid, {})
 
 
 class PodMaker:

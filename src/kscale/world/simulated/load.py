@@ -13,18 +13,13 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, Moment, VirtualTime
-from kscale.objects.conditions import find, pod_ready
+from kscale.objects.conditions import find
 from kscale.objects.core import Pod
-from kscale.objects.meta import KubeObject
-from kscale.objects.owners import controller_of
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.owned_pods import Key, OwnedPods
 from kscale.world.simulated.signals import Signal
 from kscale.world.simulated.turns import HAPPENINGS
 
-__all__ = ["Load", "Queue", "Usage", "WorkloadPods", "serving_since"]
-
-Key = tuple[str, str, str]
-"""Kind, namespace and name of a workload."""
+__all__ = ["Load", "Queue", "Usage", "serving_since"]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,88 +80,12 @@ class Queue(msgspec.Struct, kw_only=True):
         return next(((done, able) for at, done, able in reversed(self.past) if at <= time), (0, 0))
 
 
-class WorkloadPods:
-    """Which pods belong to which workload: through replica sets to their deployments. Counts those that are ready."""
-
-    def __init__(self, api: ApiObjects) -> None:
-        self._api = api
-        self._pods: dict[Key, dict[str, Pod]] = {}
-        self._ready: dict[Key, int] = {}
-        self._changes: dict[Key, int] = {}
-        self._turn = 0
-        self._of: dict[str, Key] = {}
-        self._owners: dict[Key, list[str]] = {}
-        for pod in api.of("Pod").values():
-            self._pod(None, pod)
-        api.listen("Pod", self._pod)
-
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        pod = old if new is None else new
-        assert isinstance(pod, Pod)
-        key = self.workload_of(pod)
-        if key is None:
-            return
-        held = self._pods.setdefault(key, {})
-        if isinstance(new, Pod):
-            held[pod.key] = new
-        else:
-            held.pop(pod.key, None)
-        if not held:
-            self._forget(key)
-            return
-        self._turn += 1
-        self._changes[key] = self._turn
-        change = (isinstance(new, Pod) and _serves(new)) - (isinstance(old, Pod) and _serves(old))
-        if change:
-            self._ready[key] = self._ready.get(key, 0) + change
-
-    def _forget(self, key: Key) -> None:
-        """The last pod of a workload is gone, and who owned it may be, too."""
-        for counts in (self._pods, self._ready, self._changes):
-            counts.pop(key, None)
-        for uid in self._owners.pop(key):
-            del self._of[uid]
-
-    def workload_of(self, pod: Pod) -> Key | None:
-        """The workload that a pod belongs to; None: to none."""
-        owner = controller_of(pod.metadata)
-        if owner is None:
-            return None
-        if owner.uid in self._of:
-            return self._of[owner.uid]
-        found = (owner.kind, pod.metadata.namespace, owner.name)
-        if owner.kind == "ReplicaSet":
-            held = self._api.find("ReplicaSet", f"{pod.metadata.namespace}/{owner.name}")
-            above = None if held is None else controller_of(held.metadata)
-            if above is not None:
-                found = (above.kind, pod.metadata.namespace, above.name)
-        self._of[owner.uid] = found
-        self._owners.setdefault(found, []).append(owner.uid)
-        return found
-
-    def of(self, key: Key) -> Mapping[str, Pod]:
-        """The pods of a workload by key."""
-        return self._pods.get(key, {})
-
-    def changes(self, key: Key) -> int:
-        """Another number whenever something has happened to one of them; 0 while there are none."""
-        return self._changes.get(key, 0)
-
-    def ready(self, key: Key) -> int:
-        """How many of them are ready, and not told to end."""
-        return self._ready.get(key, 0)
-
-
-def _serves(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is None and pod_ready(pod)
-
-
 def serving_since(pod: Pod) -> str | None:
     """When a pod became ready, if it is, and is not told to end: from then on it has a share of the load."""
-    if not _serves(pod):
-        return None
     ready = find(pod.status.conditions, "Ready")
-    return None if ready is None else ready.last_transition_time or ""
+    if ready is None or ready.status != "True" or pod.metadata.deletion_timestamp is not None:
+        return None
+    return ready.last_transition_time or ""
 
 
 _STEP: Final = SECOND
@@ -178,7 +97,7 @@ class Load:
     Queues are stepped once a second. ``window``: over so many nanoseconds usage is asked for at most.
     """
 
-    def __init__(self, time: VirtualTime, pods: WorkloadPods, *, window: int) -> None:
+    def __init__(self, time: VirtualTime, pods: OwnedPods, *, window: int) -> None:
         self._time, self._window = time, window
         self.pods = pods
         self.usage: dict[Key, dict[str, Usage]] = {}

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from kscale.effects import SECOND, ApiError, GetMetric, Moment, VirtualTime, to_text
 from kscale.effects.outcomes import NOT_FOUND
@@ -29,7 +30,8 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.world.protocols import MetricsAnswer
-from kscale.world.simulated.load import Key, Load, serving_since
+from kscale.world.simulated.load import Load, serving_since
+from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.signals import Signal
 from kscale.world.simulated.turns import HAPPENINGS
 
@@ -82,6 +84,38 @@ class _Known(NamedTuple):
     rows: Sequence[_Rows]
 
 
+class _Joined(NamedTuple):
+    """What was told last of a question: ``parts``, and of each its resources; ``usage`` of all of them; ``first``:
+    where the first containers of pods that serve are, ``served``: how many each part has."""
+
+    parts: Sequence[tuple[_Rows, Sequence[str]]]
+    usage: PodUsage
+    first: NDArray[np.int64]
+    served: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[_Rows, Sequence[str]]], usage: PodUsage) -> _Joined:
+        begins = np.append(0, usage.ends)[:-1]
+        serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
+        served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]
+        return cls(parts, usage, begins[serves.astype(bool)], np.array(served, np.int64))
+
+    def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
+        """Whether it is of the same pods, and tells the same of them."""
+        return len(parts) == len(self.parts) and all(
+            mine[0] is theirs[0] and mine[1] == theirs[1] for mine, theirs in zip(self.parts, parts, strict=True)
+        )
+
+    def later(self, time: Moment, values: Sequence[Mapping[str, int]]) -> PodUsage:
+        """The same of another moment; ``values`` by resource, for each part."""
+        amounts = []
+        for name in self.usage.resources:
+            amount = np.zeros(len(self.usage.container), np.int64)
+            amount[self.first] = np.repeat([each.get(name, 0) for each in values], self.served)
+            amounts.append(amount)
+        return self.usage.later(time, amounts)
+
+
 class SimulatedMetrics:
     """Answers :class:`~kscale.effects.GetMetric` at once, with what was scraped last before the lag.
 
@@ -93,11 +127,14 @@ class SimulatedMetrics:
         self._load, self._time, self.pipeline = load, time, pipeline
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _Known] = {}
+        self._joined: dict[GetMetric, _Joined] = {}
+        self._joined_before: dict[GetMetric, _Joined] = {}
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
         """The first scrape, and all that follow."""
         now = self._time.now
+        self._joined, self._joined_before = {}, self._joined
         self._scrapes.append(_Scrape(now, self._used(now), self._external(now)))
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
 
@@ -137,18 +174,27 @@ class SimulatedMetrics:
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
         """What :meth:`_pods` tells of resources, by workloads and not by pods."""
         selector = parse_selector(asked.selector) if asked.selector else None
-        parts = []
+        parts: list[tuple[_Rows, Sequence[str]]] = []
+        namespaces: list[str] = []
+        values: list[Mapping[str, int]] = []
         for key, used in last.used.items():
             names = [name for name in _RESOURCES if name in used]
             if not names or (asked.namespace and key[1] != asked.namespace):
                 continue
-            values = [used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names]
-            parts += [
-                self._part(key[1], rows, names, values, last.at)
-                for rows in self._rows_of(key, last.at)
-                if selector is None or selector.matches(rows.labels or {})
-            ]
-        return PodUsage.joined(parts) if parts else PodUsage.of([])
+            told = {str(name): used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names}
+            for rows in self._rows_of(key, last.at):
+                if selector is None or selector.matches(rows.labels or {}):
+                    parts.append((rows, names))
+                    namespaces.append(key[1])
+                    values.append(told)
+        if not parts:
+            return PodUsage.of([])
+        known = self._joined.get(asked) or self._joined_before.get(asked)
+        if known is None or not known.is_of(parts):
+            each = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
+            known = _Joined.of(parts, PodUsage.joined(each))
+        self._joined[asked] = known
+        return known.later(last.at // SECOND * SECOND, values)
 
     def _rows_of(self, key: Key, at: Moment) -> Sequence[_Rows]:
         """The pods of a workload that ran at a moment, those alike together."""
@@ -158,7 +204,7 @@ class SimulatedMetrics:
             return known.rows
         by, complete = to_text(at) or "", True
         found: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
-        for pod in pods.of(key).values():
+        for pod in pods.of_workload(key):
             started = pod.status.start_time
             if pod.status.phase != "Running" or started is None or started > by:
                 complete = complete and pod.status.phase != "Running"
@@ -175,24 +221,22 @@ class SimulatedMetrics:
         self._rows[key] = _Known(pods.changes(key), at, complete, list(found.values()))
         return self._rows[key].rows
 
-    def _part(self, namespace: str, rows: _Rows, names: Sequence[str], values: Sequence[int], at: Moment) -> PodUsage:
+    def _part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
+        """Of some pods, without times and amounts."""
         n, each = len(rows.keys), len(rows.containers)
-        amounts = [np.zeros(n * each, np.int64) for _ in names]
-        for column, value in zip(amounts, values, strict=True):
-            column[::each] = value if rows.serves else 0
         return PodUsage(
             rows.keys,
             np.zeros(n, np.int32),
             [namespace],
             np.full(n, -1 if rows.labels is None else 0, np.int32),
             [] if rows.labels is None else [rows.labels],
-            np.full(n, at // SECOND * SECOND, np.int64),
+            np.zeros(n, np.int64),
             np.full(n, self.pipeline.window, np.int64),
             np.arange(1, n + 1, dtype=np.int64) * each,
             np.tile(np.arange(each, dtype=np.int32), n),
             list(rows.containers),
             list(names),
-            amounts,
+            [np.zeros(n * each, np.int64) for _ in names],
             [np.ones(n * each, np.uint8) for _ in names],
         )
 
@@ -206,7 +250,7 @@ class SimulatedMetrics:
         for key, used in last.used.items():
             if asked.namespace and key[1] != asked.namespace:
                 continue
-            for pod in self._load.pods.of(key).values():
+            for pod in self._load.pods.of_workload(key):
                 started = pod.status.start_time
                 if pod.status.phase != "Running" or started is None or started > by:
                     continue

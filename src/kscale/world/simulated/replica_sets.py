@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from kscale.effects import Moment, VirtualTime, from_text
 from kscale.objects.apps import Deployment, DeploymentStatus, ReplicaSet, ReplicaSetStatus
-from kscale.objects.conditions import find, pod_ready
+from kscale.objects.conditions import find
 from kscale.objects.core import Pod, ReplicationController, ReplicationControllerStatus
 from kscale.objects.owners import controller_of
 from kscale.objects.workloads import replica_set_of
 from kscale.world.simulated.api_objects import ApiObjects
-from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
+from kscale.world.simulated.controllers import Controller, PodMaker
+from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pod, finished
 
 __all__ = ["Deployments", "ReplicaSets", "ReplicationControllers", "in_order_of_deletion"]
@@ -77,34 +78,33 @@ class ReplicaSets(Controller):
 
     def sync(self, held: ReplicaSet | ReplicationController) -> None:
         """Makes or deletes what is missing or too many, and says what there is."""
-        pods = self._owned.of(held.metadata.uid).values()
-        active = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+        active, _ = self._owned.counts(held.metadata.uid)
         wanted = 1 if held.spec.replicas is None else held.spec.replicas
-        if held.metadata.deletion_timestamp is None and wanted > len(active) and held.spec.template is not None:
+        if held.metadata.deletion_timestamp is None and wanted > active and held.spec.template is not None:
             pattern = self._maker.pattern(held)
-            for _ in range(wanted - len(active)):
+            for _ in range(wanted - active):
                 self._maker.make(pattern, generate_name=f"{held.name}-")
-        elif wanted < len(active):
-            for pod in in_order_of_deletion(active, self._api.now)[: len(active) - wanted]:
+        elif wanted < active:
+            pods = self._owned.of(held.metadata.uid).values()
+            those = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+            for pod in in_order_of_deletion(those, self._api.now)[: active - wanted]:
                 delete_pod(self._api, pod)
         self._tell(held)
 
     def _tell(self, held: ReplicaSet | ReplicationController) -> None:
-        pods = self._owned.of(held.metadata.uid).values()
-        active = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
-        ready = sum(map(pod_ready, active))
+        active, ready = self._owned.counts(held.metadata.uid)
         status: ReplicaSetStatus | ReplicationControllerStatus
         if isinstance(held, ReplicaSet):
             status = ReplicaSetStatus(
-                replicas=len(active),
-                fully_labeled_replicas=len(active),
+                replicas=active,
+                fully_labeled_replicas=active,
                 ready_replicas=ready,
                 available_replicas=ready,
                 observed_generation=held.metadata.generation or 0,
             )
         else:
             status = ReplicationControllerStatus(
-                replicas=len(active),
+                replicas=active,
                 ready_replicas=ready,
                 available_replicas=ready,
                 observed_generation=held.metadata.generation or 0,

@@ -26,7 +26,8 @@ from kscale.objects.daemon_sets import should_run
 from kscale.objects.meta import Condition, KubeObject
 from kscale.objects.workloads import claims_of, daemonset_pod, pods_of
 from kscale.world.simulated.api_objects import ApiObjects
-from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
+from kscale.world.simulated.controllers import Controller, PodMaker
+from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pod, finished
 
 __all__ = ["DaemonSets", "Jobs", "StatefulSets"]

@@ -13,12 +13,13 @@ from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.protocols import Ranker, Watch
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
-from kscale.world.simulated.controllers import Admit, OwnedPods, PodMaker
+from kscale.world.simulated.controllers import Admit, PodMaker
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.draws import Draws
 from kscale.world.simulated.kubelet import Kubelet, PodTimes
-from kscale.world.simulated.load import Load, WorkloadPods
+from kscale.world.simulated.load import Load
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
+from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.performer import SimulatedPerformer
 from kscale.world.simulated.replica_sets import Deployments, ReplicaSets, ReplicationControllers
 from kscale.world.simulated.resizing import Resizing
@@ -78,10 +79,10 @@ class SimulatedWorld:
         lag = self.options.watch_lag
         self.seen = ClusterView(self.api, self.time, lag=lag) if lag else self.view
         self.cloud = SimulatedCloud(self.api, self.view, self.time, self.draws)
-        self.load = Load(self.time, WorkloadPods(self.api), window=self.options.pipeline.window)
+        owned, self.maker = OwnedPods(self.api), PodMaker(self.api, admit)
+        self.load = Load(self.time, owned, window=self.options.pipeline.window)
         self.metrics = SimulatedMetrics(self.load, self.time, self.options.pipeline)
         self.kubelet = Kubelet(self.api, self.time, self.draws, times or (lambda _: self.options.pods))
-        owned, self.maker = OwnedPods(self.api), PodMaker(self.api, admit)
         self.controllers = [
             Deployments(self.api, self.time, owned),
             ReplicaSets(self.api, self.time, owned, self.maker),

@@ -1,0 +1,152 @@
+"""Who owns which pods, and how many of them are active and ready: counted as they change, whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kscale.objects.conditions import pod_ready
+from kscale.objects.core import Pod
+from kscale.objects.meta import KubeObject, OwnerReference, object_key
+from kscale.objects.owners import controller_of
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.pods import finished
+
+__all__ = ["Key", "OwnedPods"]
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name of a workload."""
+
+_GOING, _ACTIVE, _READY = range(3)
+_NOBODY: Final[Mapping[str, Pod]] = {}
+
+
+@dataclass(slots=True)
+class _Workload:
+    """Whose pods the pods of some owners are in the end; ``changes``: after so many of all changes one was theirs."""
+
+    key: Key
+    owners: dict[str, _Pods] = field(default_factory=dict)
+    changes: int = 0
+
+
+@dataclass(slots=True)
+class _Pods:
+    """The pods of an owner by key, in the order in which they came. ``active`` have not ended and are not told to;
+    ``ready`` of these are ready."""
+
+    workload: _Workload
+    pods: dict[str, Pod] = field(default_factory=dict)
+    active: int = 0
+    ready: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+
+    def put(self, key: str, pod: Pod) -> None:
+        """A pod as it is now."""
+        self.pods[key] = pod
+        state = _state(pod)
+        self._count(self.states.get(key, _GOING), state)
+        self.states[key] = state
+
+    def drop(self, key: str) -> None:
+        """One that is gone."""
+        del self.pods[key]
+        self._count(self.states.pop(key), _GOING)
+
+    def _count(self, before: int, after: int) -> None:
+        if before != after:
+            self.active += (after >= _ACTIVE) - (before >= _ACTIVE)
+            self.ready += (after == _READY) - (before == _READY)
+
+
+def _state(pod: Pod) -> int:
+    if pod.metadata.deletion_timestamp is not None or finished(pod):
+        return _GOING
+    return _READY if pod_ready(pod) else _ACTIVE
+
+
+class OwnedPods:
+    """Pods by who controls them, and by the workload that is above (the deployment of a replica set).
+
+    ``told`` has, by kind, who is told of a change: the key of the owner.
+    """
+
+    def __init__(self, api: ApiObjects) -> None:
+        self._api = api
+        self._of: dict[str, _Pods] = {}
+        self._workloads: dict[Key, _Workload] = {}
+        self._changes = 0
+        self.told: dict[str, Callable[[str], None]] = {}
+        for pod in api.of("Pod").values():
+            self._pod(None, pod)
+        api.listen("Pod", self._pod)
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        pod = old if new is None else new
+        assert isinstance(pod, Pod)
+        owner = controller_of(pod.metadata)
+        if owner is None:
+            return
+        held = self._of.get(owner.uid)
+        if held is None:
+            held = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
+        self._changes += 1
+        held.workload.changes = self._changes
+        if isinstance(new, Pod):
+            held.put(pod.key, new)
+        else:
+            held.drop(pod.key)
+            if not held.pods:
+                self._left(owner.uid, held.workload)
+        tell = self.told.get(owner.kind)
+        if tell is not None:
+            tell(object_key(pod.metadata.namespace, owner.name))
+
+    def _met(self, owner: OwnerReference, namespace: str) -> _Pods:
+        key = owner.kind, namespace, owner.name
+        if owner.kind == "ReplicaSet":
+            held = self._api.find("ReplicaSet", object_key(namespace, owner.name))
+            above = None if held is None else controller_of(held.metadata)
+            if above is not None:
+                key = above.kind, namespace, above.name
+        workload = self._workloads.get(key)
+        if workload is None:
+            workload = self._workloads[key] = _Workload(key)
+        made = workload.owners[owner.uid] = _Pods(workload)
+        return made
+
+    def _left(self, uid: str, workload: _Workload) -> None:
+        """The last pod of an owner is gone."""
+        del self._of[uid], workload.owners[uid]
+        if not workload.owners:
+            del self._workloads[workload.key]
+
+    # -- by owner ----------------------------------------------------------------------------------------------------
+
+    def of(self, uid: str) -> Mapping[str, Pod]:
+        """The pods of an owner by key, in the order in which they came."""
+        held = self._of.get(uid)
+        return _NOBODY if held is None else held.pods
+
+    def counts(self, uid: str) -> tuple[int, int]:
+        """(active, ready) pods of an owner."""
+        held = self._of.get(uid)
+        return (0, 0) if held is None else (held.active, held.ready)
+
+    # -- by workload -------------------------------------------------------------------------------------------------
+
+    def of_workload(self, key: Key) -> Iterable[Pod]:
+        """The pods of a workload, owner by owner."""
+        held = self._workloads.get(key)
+        return () if held is None else (pod for each in held.owners.values() for pod in each.pods.values())
+
+    def changes(self, key: Key) -> int:
+        """Another number whenever something has happened to a pod of a workload; 0 while there are none."""
+        held = self._workloads.get(key)
+        return 0 if held is None else held.changes
+
+    def ready(self, key: Key) -> int:
+        """How many pods of a workload are ready, and not told to end."""
+        held = self._workloads.get(key)
+        return 0 if held is None else sum(each.ready for each in held.owners.values())
