@@ -45,6 +45,7 @@ from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.quantity import Quantity
 from kscale.objects.storage import PersistentVolume, StorageClass
 from kscale.scheduling.scores.options import ScoreOptions
+from kscale.snapshot.cluster import Cluster
 from kscale.world.protocols import Change, NodeGroups, Watch
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.kubelet import PodTimes
@@ -344,6 +345,28 @@ def test_what_a_driver_watches() -> None:
     stop()
     with pytest.raises(InputError, match=r"cannot select by 'spec\.size=3'"):
         world.stores([Watch(kind="Pod", api_version="v1", field_selector="spec.size=3", typed=True)])
+
+
+def test_columns_are_those_of_the_objects() -> None:
+    """Also of pods that came back under their names between two looks, and of pods that came and went."""
+    world = world_of(deployment(replicas=6), from_dict(workload("StatefulSet", "db", 2, cpu="250m"), StatefulSet))
+    for seconds in (0, 1, 3, 3, 3, 3):
+        run(world, seconds)
+        found, fresh = world.view.snapshot(), Cluster(texts="pending")
+        for kind in ("Node", "Pod"):
+            for item in world.api.of(kind).values():
+                fresh.apply(item)
+        wanted = fresh.snapshot()
+        assert (found.pods, found.pending, found.counts) == (wanted.pods, wanted.pending, wanted.counts)
+        assert {name: list(used) for name, used in found.used.items()} == {
+            name: list(used) for name, used in wanted.used.items()
+        }
+        of = [each.metadata.uid for each in world.view.cluster.pods()]
+        assert of == [each.metadata.uid for each in fresh.pods()]
+        for name in ("db-0", "db-1"):
+            if world.api.find("Pod", f"shop/{name}") is not None:
+                done(world, Delete(kind="Pod", namespace="shop", name=name, grace_period_seconds=0))
+        scale(world, 6 if named(world, "web").spec.replicas == 2 else 2)
 
 
 def test_refusals_and_delays_are_the_tests_to_choose() -> None:
