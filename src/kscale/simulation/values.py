@@ -97,7 +97,7 @@ class Values:
             return Signal.constant(0)
         try:
             if given.file is not None:
-                time, value = self._rows(given, field)
+                time, value = self._rows(given, field, repeat)
             else:
                 time = [self.begin + self.duration(at, f"{field}.steps[{i}]") for i, (at, _) in enumerate(given.steps)]
                 value = [self.milli(amount, f"{field}.steps[{i}]") for i, (_, amount) in enumerate(given.steps)]
@@ -111,14 +111,18 @@ class Values:
             self.wrong(field, str(error))
         return Signal.constant(0)
 
-    def _rows(self, given: SignalEntry, field: str) -> tuple[list[int], list[int]]:
-        """(nanoseconds, thousandths) of a file; its first row is the beginning."""
+    def _rows(self, given: SignalEntry, field: str, repeat: int) -> tuple[list[int], list[int]]:
+        """(nanoseconds, thousandths) of a file; its first row is the beginning. Events end with the last bin, unless it
+        is where the signal repeats."""
         path = self.folder / str(given.file)
         if given.bin is not None:
             counting = given.value == "count"
             rows = read(path, value="" if counting else given.value, time=given.time, unit=given.unit, events=True)
             width = self.duration(given.bin, f"{field}.bin", least=1_000_000)
             times, values = bin_events(rows.time, width, None if counting else rows.value)
+            end = times[-1] + width
+            if not repeat or end - times[0] < repeat:  # nothing comes after the last
+                times, values = np.append(times, end), np.append(values, 0.0)
         else:
             series = read(path, value=given.value, time=given.time, unit=given.unit)
             if len(series.keys) != 1:

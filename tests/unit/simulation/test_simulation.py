@@ -309,6 +309,21 @@ def test_a_recorded_cluster_goes_on(tmp_path: Path) -> None:
     assert {pod.spec.node_name for pod in setup.world.api.of("Pod").values()} == {"n1", "pool-0", "pool-1"}
 
 
+@pytest.mark.parametrize(("repeat", "arrived"), [(None, 7), ("4s", 7 * 15), ("6s", 7 * 10)])
+def test_events_of_a_file_end_with_the_last(repeat: str | None, arrived: int, tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text(
+        "time\n" + "".join(f"{each}\n" for each in (100, 100.5, 101, 102, 103, 103, 103))
+    )
+    arrivals = {"file": "events.csv", "bin": "1s", "value": "count", **({"repeat": repeat} if repeat else {})}
+    data = scenario(
+        horizon="1m",
+        controllers={},
+        load=[{"workload": "Deployment/shop/web", "queue": {"arrivals": arrivals, "capacity": 10}}],
+    )
+    report = simulate(build(msgspec.convert(data, Scenario), folder=tmp_path)).report
+    assert report.queues[0].arrived == arrived
+
+
 def test_a_dump_without_replica_sets_keeps_its_pods(tmp_path: Path) -> None:
     """Pods of two templates, by replica sets that are not there: none is made anew, those of the old template go."""
     from unit.world.simulated_cases import node

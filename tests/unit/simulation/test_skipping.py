@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -83,6 +84,16 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
         0.0,
     ),
 }
+
+
+def test_any_number_of_threads_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, _ = CASES["load that changes"]
+    made = msgspec.convert(scenario(**{**given, "horizon": "5m"}), Scenario)
+    runs = []
+    for count in (1, 7):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        runs.append(told(simulate(build(made))))
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize("name", CASES)
