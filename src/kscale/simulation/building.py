@@ -118,6 +118,7 @@ class _Builder:
             watch_lag=values.duration(scenario.world.watch_lag, "world.watchLag"),
             pipeline=self._pipeline(),
             scores=ScoreOptions() if scenario.world.scheduler == "scores" else None,
+            preemption=scenario.world.preemption,
         )
         horizon = values.duration(scenario.horizon, "horizon", least=1)
         sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)

@@ -147,6 +147,8 @@ class WorldEntry(ApiStruct, forbid_unknown_fields=True):
     latency: str = "5ms"
     watch_lag: str = "0s"
     scheduler: Literal["first-fit", "scores"] = "first-fit"
+    preemption: bool = False
+    """Whether pods of a higher priority make others end, as kube-scheduler's DefaultPreemption does."""
 
 
 class ControllerFlags(ApiStruct, forbid_unknown_fields=True):

@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from kscale import InputError
 from kscale.cli.commands.simulate import simulation_view
+from kscale.effects import SECOND
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
 from unit.cli.support import kscale
@@ -76,6 +78,30 @@ def test_frequent_loops_are_a_flag_of_a_scenario() -> None:
         return ran(controllers={"clusterAutoscaler": {"flags": flags}}).report.controllers[0].rounds
 
     assert rounds(frequent_loops_enabled=False) < rounds(frequent_loops_enabled=True) == rounds()
+
+
+def test_preemption_is_for_a_scenario_to_choose() -> None:
+    def waits(**world: Any) -> str:
+        items = [
+            workload("Deployment", "vip", 1, spec={"template": pod_template("vip", cpu="2", priority=9)}),
+            workload("Deployment", "web", 4),
+        ]
+        data = scenario(
+            objects=items, controllers={}, world=world, groups=[{**scenario()["groups"][0], "max": 1}], horizon="1m"
+        )
+        setup = build(msgspec.convert(data, Scenario))
+        held = setup.world.api.find("Deployment", "shop/vip")
+        setup.world.api.put(replace(held, spec=replace(held.spec, replicas=0)))
+        setup.world.time.at(
+            setup.world.time.now + 20 * SECOND,
+            lambda: setup.world.api.put(replace(setup.world.api.find("Deployment", "shop/vip"), spec=held.spec)),
+        )
+        simulate(setup)
+        return " ".join(
+            sorted({pod.name.partition("-")[0] for pod in setup.world.api.of("Pod").values() if not pod.spec.node_name})
+        )
+
+    assert (waits(), waits(preemption=True)) == ("vip", "web")
 
 
 def test_a_price_that_is_not_known_makes_no_sum() -> None:

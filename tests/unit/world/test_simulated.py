@@ -127,6 +127,47 @@ def test_scores_choose_among_nodes_that_fit() -> None:
     assert where(None) == {"pool-0", "wide"}
 
 
+def prioritised(name: str, priority: int, cpu: str) -> Pod:
+    made = pod_template(name, cpu=cpu)
+    spec = {**made["spec"], "priority": priority}
+    return from_dict({"metadata": {"name": name, "namespace": "shop", **made["metadata"]}, "spec": spec}, Pod)
+
+
+def test_a_pod_of_a_higher_priority_makes_others_end() -> None:
+    slow = PodTimes(termination=Spread.fixed(10 * SECOND))
+    world = world_of(options=WorldOptions(pods=slow, preemption=True))
+    for name, priority, cpu in (("old", 0, "2"), ("young", 0, "1"), ("dear", 50, "1")):
+        world.add(prioritised(name, priority, cpu))
+        run(world, 5)
+    world.add(prioritised("vip", 100, "2"))
+    world.add(prioritised("late", 0, "1"))
+    run(world, 1)
+    ends = {pod.name: pod.metadata.deletion_timestamp is not None for pod in world.api.of("Pod").values()}
+    assert ends == {"old": True, "young": False, "dear": False, "vip": False, "late": False}
+    vip = world.api.get("Pod", "shop", "vip")
+    assert (vip.status.nominated_node_name, vip.spec.node_name) == ("pool-0", "")
+    condition = find(world.api.get("Pod", "shop", "old").status.conditions, "DisruptionTarget")
+    assert condition is not None
+    assert condition.reason == "PreemptionByScheduler"
+    run(world, 15)
+    assert sorted(pods(world)) == [
+        ("dear", "pool-0", "Running"),
+        ("late", "", ""),
+        ("vip", "pool-0", "Running"),
+        ("young", "pool-0", "Running"),
+    ]
+    assert world.api.get("Pod", "shop", "vip").status.nominated_node_name == ""
+
+
+def test_without_preemption_nobody_ends() -> None:
+    world = world_of()
+    world.add(prioritised("old", 0, "3"))
+    run(world, 5)
+    world.add(prioritised("vip", 100, "2"))
+    run(world, 5)
+    assert sorted(pods(world)) == [("old", "pool-0", "Running"), ("vip", "", "")]
+
+
 def test_a_deployment_that_shrinks_gives_up_pods_that_are_not_ready_first() -> None:
     world = world_of(deployment(replicas=5))
     run(world, 10)

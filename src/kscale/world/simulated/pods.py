@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kscale.effects import to_text
+from kscale.objects.conditions import with_condition
 from kscale.objects.core import (
     Container,
     ContainerState,
@@ -20,7 +21,7 @@ from kscale.objects.core import (
 from kscale.objects.meta import Condition
 from kscale.world.simulated.api_objects import ApiObjects
 
-__all__ = ["bound", "delete_pod", "ended", "finished", "started", "unschedulable", "with_ready"]
+__all__ = ["bound", "delete_pod", "disrupted", "ended", "finished", "started", "unschedulable", "with_ready"]
 
 _GRACE: Final = 30  # seconds; what the API server fills in
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -47,6 +48,14 @@ def unschedulable(pod: Pod, message: str, at: str) -> Pod:
         type="PodScheduled", status="False", reason="Unschedulable", message=message, last_transition_time=at
     )
     return replace(pod, status=replace(pod.status, conditions=[condition]))
+
+
+def disrupted(pod: Pod, at: str) -> Pod:
+    """The scheduler wants it to go, so that another has a place."""
+    condition = Condition(
+        type="DisruptionTarget", status="True", reason="PreemptionByScheduler", last_transition_time=at
+    )
+    return replace(pod, status=replace(pod.status, conditions=with_condition(pod.status.conditions, condition)))
 
 
 def _running(container: Container, at: str, *, ready: bool) -> ContainerStatus:

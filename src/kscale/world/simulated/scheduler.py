@@ -1,21 +1,25 @@
 """The scheduler: pods without a node get one, or are told that there is none for them.
 
 What fits where, and which of the nodes that fit is taken, is :func:`kscale.scheduling.place.place`'s to say: the one
-that kube-scheduler's scores put first, or without scores the first in list order.
+that kube-scheduler's scores put first, or without scores the first in list order. Who has to go for a pod of a higher
+priority is :func:`kscale.scheduling.preemption.preempt`'s.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from kscale.effects import VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
-from kscale.scheduling.place import PlaceState, place
+from kscale.scheduling.place import PlaceResult, PlaceState, place
+from kscale.scheduling.preemption import preempt
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.simulated.api_objects import ApiObjects
-from kscale.world.simulated.pods import bound, finished, unschedulable
+from kscale.world.simulated.pods import bound, delete_pod, disrupted, finished, unschedulable
 from kscale.world.simulated.turns import SCHEDULER, Turn
 from kscale.world.simulated.view import ClusterView
 
@@ -29,12 +33,20 @@ class Scheduler:
 
     A pod without a place is looked at again when something has changed that could make room for it: a node, a pod that
     went or asks for less, a claim or a volume, and for a pod with affinity or spread also one that came.
+    With ``preemption`` it may make others end; it is nominated to their node until they are gone.
     """
 
     def __init__(
-        self, api: ApiObjects, view: ClusterView, time: VirtualTime, scores: ScoreOptions | None = None
+        self,
+        api: ApiObjects,
+        view: ClusterView,
+        time: VirtualTime,
+        scores: ScoreOptions | None = None,
+        *,
+        preemption: bool = False,
     ) -> None:
-        self._api, self._view, self._scores = api, view, scores
+        self._api, self._view, self._scores, self._preemption = api, view, scores, preemption
+        self._victims: dict[str, list[Pod]] = {}
         self._state = PlaceState()
         self._waiting: dict[str, None] = {}
         self._refused: dict[str, None] = {}
@@ -73,21 +85,24 @@ class Scheduler:
             self._refused = {}
             self._turn.ask()
 
-    def _choose(self, snapshot: Snapshot, pods: list[str]) -> dict[str, str]:
-        """Pod -> node, highest priority first."""
+    def _choose(self, snapshot: Snapshot, pods: list[str]) -> PlaceResult:
+        """Where they go, highest priority first."""
         if self._scores is None:
-            return place(snapshot, pods).placement
+            return place(snapshot, pods)
         placed = place(snapshot, pods, scores=self._scores, state=self._state)
         self._state = placed.state
-        return placed.placement
+        return placed
 
     def _schedule(self) -> None:
-        waiting, self._waiting = list(self._waiting), {}
+        self._end_nominations()
+        waiting = [key for key in self._waiting if key not in self._victims]
+        self._refused.update(dict.fromkeys(key for key in self._waiting if key in self._victims))
+        self._waiting = {}
         if not waiting:
             return
         snapshot = self._view.snapshot()
-        found = self._choose(snapshot, waiting)
-        at = self._api.now_text
+        placed = self._choose(snapshot, waiting)
+        found, at = placed.placement, self._api.now_text
         message = f"0/{len(snapshot.nodes)} nodes are available."
         for key, node in found.items():
             self._api.put(bound(self._api.find("Pod", key), node, at))
@@ -98,8 +113,48 @@ class Scheduler:
             pod = self._api.find("Pod", key)
             if not pod.status.conditions:
                 self._api.put(unschedulable(pod, message, at))
+        if self._preemption:
+            self._preempt(placed)
         if found and any(_looks_at_others(self._api.find("Pod", key)) for key in self._refused):
             self._look_again()  # whom they want to be with may be there now
+
+    # -- preemption --------------------------------------------------------------------------------------------------
+
+    def _end_nominations(self) -> None:
+        """Of those whose victims are gone, and of those that are gone themselves."""
+        for key, victims in list(self._victims.items()):
+            pod: Pod | None = self._api.find("Pod", key)
+            if pod is None or pod.spec.node_name:
+                del self._victims[key]
+            elif all(self._api.same(each) is None for each in victims):
+                self._end_nomination(pod)
+
+    def _end_nomination(self, pod: Pod) -> None:
+        del self._victims[pod.key]
+        self._api.put(_nominated(pod, ""))
+
+    def _preempt(self, placed: PlaceResult) -> None:
+        """Makes room for those that found no place."""
+        snapshot = placed.snapshot_after
+        for key in placed.unschedulable:
+            made = preempt(snapshot, key)
+            if made is None:
+                continue
+            record = snapshot.record(key)
+            snapshot = snapshot.with_placed([record], [snapshot.columns.index[made.node]])
+            victims: list[Pod] = [self._api.find("Pod", name) for name in made.victims]
+            for each in victims:
+                if each.key in self._victims:  # it waits for a place itself, and may look for another
+                    self._end_nomination(each)
+                    self._look_again()
+                elif each.metadata.deletion_timestamp is None:
+                    delete_pod(self._api, self._api.put(disrupted(each, self._api.now_text)))
+            self._victims[key] = victims
+            self._api.put(_nominated(self._api.find("Pod", key), made.node))
+
+
+def _nominated(pod: Pod, node: str) -> Pod:
+    return replace(pod, status=replace(pod.status, nominated_node_name=node))
 
 
 def _looks_at_others(pod: Pod) -> bool:

@@ -38,7 +38,8 @@ class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Nanoseconds: ``latency`` until what the API server and the cloud are asked to do is done and answered (questions and
     reports take no time); ``watch_lag`` from a change to who watches. ``pods``: how long pods take. ``scores``: how the
-    scheduler chooses among the nodes that fit (None: the first).
+    scheduler chooses among the nodes that fit (None: the first); ``preemption``: whether pods of a higher priority make
+    others end.
     """
 
     seed: int = 0
@@ -47,6 +48,7 @@ class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
     pods: PodTimes = PodTimes()
     pipeline: Pipeline = Pipeline()
     scores: ScoreOptions | None = None
+    preemption: bool = False
 
 
 class SimulatedWorld:
@@ -92,7 +94,9 @@ class SimulatedWorld:
             Jobs(self.api, self.time, owned, self.maker),
         ]
         self.volumes = VolumeBinder(self.api, self.time)
-        self.scheduler = Scheduler(self.api, self.view, self.time, self.options.scores)
+        self.scheduler = Scheduler(
+            self.api, self.view, self.time, self.options.scores, preemption=self.options.preemption
+        )
         self.disruption = Disruption(self.api, self.time)
         self.perform = SimulatedPerformer(
             self.api,

@@ -1,0 +1,135 @@
+"""Who goes for a pod of a higher priority."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kscale import InputError
+from kscale.scheduling.preemption import Preemption, preempt
+from kscale.snapshot.cluster import Cluster
+from reference.preemption import preempted
+from unit.scheduling.test_scores import node, pod
+
+Json = dict[str, Any]
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "b", "namespace": "default"},
+    "spec": {"selector": {"matchLabels": {"budget": "none"}}},
+    "status": {"disruptionsAllowed": 0},
+}
+
+
+def running(name: str, on: str, cpu: int, priority: int = 0, minute: int = 0, *, protected: bool = False) -> Json:
+    labels = {"app": name[0], **({"budget": "none"} if protected else {})}
+    made = pod(name, {"cpu": f"{cpu}m"}, on=on, labels=labels, priority=priority)
+    return {**made, "status": {"phase": "Running", "startTime": f"2026-01-01T00:{minute:02}:00Z"}}
+
+
+def vip(cpu: int, priority: int = 100, **spec: Any) -> Json:
+    return pod("vip", {"cpu": f"{cpu}m"}, priority=priority, **spec)
+
+
+def found(*items: Json, budgets: bool = False, **options: Any) -> tuple[str, set[str], int] | None:
+    snapshot = Cluster([*items, *([BUDGET] if budgets else [])]).snapshot()
+    made: Preemption | None = preempt(snapshot, "default/vip", **options)
+    if made is None:
+        return None
+    return made.node, {name.removeprefix("default/") for name in made.victims}, made.violations
+
+
+ONE = node("n1", cpu="4")
+TWO = (ONE, node("n2", cpu="4"))
+CASES: dict[str, tuple[list[Json], tuple[str, set[str], int] | None]] = {
+    "nobody is less important": ([ONE, running("a", "n1", 4000, 100), vip(1000)], None),
+    "it would not fit even so": ([ONE, running("a", "n1", 4000), vip(5000)], None),
+    "a node that nobody's end would help with": (
+        [node("n1", cpu="4", unschedulable=True), running("a", "n1", 4000), vip(1000)],
+        None,
+    ),
+    "the most important stay": (
+        [ONE, running("a", "n1", 2000, 1), running("b", "n1", 2000, 2), vip(2000)],
+        ("n1", {"a"}, 0),
+    ),
+    "of equals those that have run for long stay": (
+        [ONE, running("a", "n1", 2000, minute=5), running("b", "n1", 2000, minute=3), vip(2000)],
+        ("n1", {"a"}, 0),
+    ),
+    "the node whose victims matter least": (
+        [*TWO, running("a", "n1", 4000, 2), running("b", "n2", 4000, 1), vip(1000)],
+        ("n2", {"b"}, 0),
+    ),
+    "then the smallest sum of priorities": (
+        [*TWO, running("a", "n1", 2000, 1), running("b", "n1", 2000, 1), running("c", "n2", 4000, 1), vip(4000)],
+        ("n2", {"c"}, 0),
+    ),
+    "then the one that began last": (
+        [*TWO, running("a", "n1", 4000, minute=1), running("b", "n2", 4000, minute=9), vip(1000)],
+        ("n2", {"b"}, 0),
+    ),
+    "then the first": ([*TWO, running("a", "n1", 4000), running("b", "n2", 4000), vip(1000)], ("n1", {"a"}, 0)),
+    "one that does not preempt": (
+        [ONE, running("a", "n1", 4000), vip(1000, preemptionPolicy="Never")],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_who_goes(name: str) -> None:
+    items, expected = CASES[name]
+    assert found(*items) == expected
+
+
+def test_budgets_are_kept_where_that_is_possible() -> None:
+    items = [*TWO, running("a", "n1", 4000, protected=True), running("b", "n2", 4000, 50), vip(4000)]
+    assert found(*items) == ("n1", {"a"}, 0)
+    assert found(*items, budgets=True) == ("n2", {"b"}, 0)
+    assert found(items[0], items[2], items[4], budgets=True) == ("n1", {"a"}, 1)
+
+
+def test_so_many_candidates_are_enough() -> None:
+    items = [*TWO, running("a", "n1", 4000, 2), running("b", "n2", 4000, 1), vip(1000)]
+    assert found(*items, least_percentage=0, least_candidates=1) == ("n1", {"a"}, 0)
+
+
+def test_anti_affinity_makes_room_too() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    items = [ONE, running("a", "n1", 100), running("b", "n1", 100), vip(1000, affinity=apart)]
+    assert found(*items) == ("n1", {"a"}, 0)
+
+
+def test_a_pod_that_does_not_wait() -> None:
+    with pytest.raises(InputError, match="no pending pod"):
+        found(ONE, running("vip", "n1", 100))
+
+
+PODS = st.lists(
+    st.tuples(
+        st.sampled_from(["n1", "n2", "n3"]), st.integers(1, 4), st.integers(0, 3), st.integers(0, 9), st.booleans()
+    ),
+    max_size=9,
+)
+
+
+@settings(max_examples=max(settings().max_examples // 4, 10))
+@given(pods=PODS, cpu=st.integers(1, 4), priority=st.integers(1, 4))
+def test_it_agrees_with_clusters_put_together_anew(
+    pods: list[tuple[str, int, int, int, bool]], cpu: int, priority: int
+) -> None:
+    nodes = [node(name, cpu="4") for name in ("n1", "n2", "n3")]
+    items = [
+        running(f"p{i}", on, 1000 * size, important, minute, protected=protected)
+        for i, (on, size, important, minute, protected) in enumerate(pods)
+    ]
+    coming = vip(1000 * cpu, priority)
+    full = Cluster([*nodes, *items, coming]).snapshot()
+    if any(bool(ok) for ok in full.free("cpu") >= 1000 * cpu):
+        return  # it has a place
+    made = found(*nodes, *items, coming, budgets=True)
+    assert (None if made is None else (made[0], sorted(made[1]))) == preempted(nodes, items, coming)
