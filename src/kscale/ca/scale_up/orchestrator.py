@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
-from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterStateRegistry, recalculate, upcoming_nodes
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
-from kscale.ca.expander.chain import Expansion, expand_steps, respond_with
+from kscale.ca.expander.chain import expand_steps, respond_with
 from kscale.ca.expander.registry import GRPC
 from kscale.ca.expander.types import ExpanderInput, Option, Rank
 from kscale.ca.metrics import observation, took
@@ -23,19 +20,15 @@ from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
 from kscale.ca.scale_up.compared_pods import compared_pods
 from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
 from kscale.ca.scale_up.executor import Executing, execute_steps
-from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestration import Orchestration
+from kscale.ca.scale_up.reporting import ScaleUpReporting
 from kscale.ca.scale_up.status import (
-    ALL_OR_NOTHING,
     ERROR,
     EXECUTION_FAILED,
     EXPANDER_FILTERED,
     NO_OPTIONS_AVAILABLE,
     SUCCESSFUL,
-    ConsideredGroup,
-    MadeGroups,
-    RemainingPod,
     ScaleUpStatus,
 )
 from kscale.ca.templates import TaintConfig, template_from_group
@@ -53,7 +46,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.session import Session
@@ -108,9 +101,15 @@ def orchestrate_in(
 ) -> StepsOf[Orchestrating, Orchestration]:
     """The same within a machine that is under way."""
     run = _Orchestrator(p, snapshot, pods, groups, nodes, templates, state, options, inputs, cursor)
+    done = yield from _scale_up(run)
+    return (yield from run.with_simulation(done))
+
+
+def _scale_up(run: _Orchestrator) -> StepsOf[Orchestrating, Orchestration]:
+    p, groups, inputs, options, templates = run.p, run.groups, run.inputs, run.options, run.templates
     expander_input = inputs.expander_input or ExpanderInput()
     given = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
-    for name in upcoming_nodes(state, groups, p.now, templates=run.known):
+    for name in upcoming_nodes(run.state, groups, p.now, templates=run.known):
         if name not in templates:
             text = f"could not get upcoming nodes: failed to find template node for node group {name}"
             return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))
@@ -125,7 +124,7 @@ def orchestrate_in(
     try:
         if isinstance(limits, AutoscalerError):
             raise limits
-        tracker = QuotaTracker.maximum(limits, nodes, groups, gpu_label=given.gpu_label)
+        tracker = QuotaTracker.maximum(limits, run.nodes, groups, gpu_label=given.gpu_label)
     except AutoscalerError as error:
         text = f"could not create quotas tracker: {error.message}"
         return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
@@ -147,23 +146,8 @@ def orchestrate_in(
     return (yield from run.carry_out(best, tracker))
 
 
-class _Orchestrator(ExpansionFinder):
-    """The same scale-up while a choice is carried out and reported."""
-
-    expansion: Expansion | None = None
-    asked: Sequence[Option] = ()
-    given: ExpanderInput | None = None
-    compared: frozenset[str] = frozenset()
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.created: list[CreatedGroups] = []
-        self.considered_more: list[NodeGroup] = []
-        self.grown = self.groups
-        self.initializers = dict(self.inputs.initializers)
-        self.resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
-
-    # -- carrying out ------------------------------------------------------------------------------------------
+class _Orchestrator(ScaleUpReporting):
+    """The same scale-up while a choice is carried out."""
 
     def carry_out(self, best: Option, tracker: QuotaTracker) -> StepsOf[Orchestrating, Orchestration]:
         group = self.every[best.group]
@@ -245,7 +229,7 @@ class _Orchestrator(ExpansionFinder):
                 error=done.error.record,
                 pods_triggered=Deferred(lambda: chosen.pods),
                 failed_resize_groups=done.failed_groups,
-                pods_remain_unschedulable=Deferred(self.remaining),
+                pods_remain_unschedulable=self.left(),
                 created_groups=self.created_groups(),
             )
             return self.result(status)
@@ -255,7 +239,7 @@ class _Orchestrator(ExpansionFinder):
             result=SUCCESSFUL,
             scale_ups=plan,
             pods_triggered=Deferred(lambda: chosen.pods),
-            pods_remain_unschedulable=Deferred(self.remaining),
+            pods_remain_unschedulable=self.left(),
             pods_await_evaluation=Deferred(lambda: self.egs.awaiting(group.id)),
             considered_groups=self.considered(),
             created_groups=self.created_groups(),
@@ -295,90 +279,6 @@ class _Orchestrator(ExpansionFinder):
         self.considered_more = [item for item in (made.main, *made.extra) if item.id != old]
         self._similar = None
         self.state = recalculate(self.state, self.groups)
-
-    # -- reporting ---------------------------------------------------------------------------------------------
-
-    def considered(self) -> list[ConsideredGroup]:
-        every = [*self.every, *self.considered_more]
-        return [ConsideredGroup(id=group.id, exists=group.exists) for group in every]
-
-    def created_groups(self) -> list[MadeGroups]:
-        return [MadeGroups(main=made.main.id, extra=[item.id for item in made.extra]) for made in self.created]
-
-    def remaining(self) -> list[RemainingPod]:
-        skipped = self.filtered.skipped
-        if not self.options.scaleup_simulation_for_skipped_node_groups_enabled:
-            return self.egs.remaining(skipped)
-        # What the skipped groups would have said; where they would not have taken the pod, that counts.
-        judged = self.egs.blank()
-        for group in self.every:
-            if group.id in skipped and group.id in self.templates:
-                self.judge(group.id, judged)
-        found = []
-        for number in np.flatnonzero(~self.egs.schedulable).tolist():
-            simulated = judged.errors(number)
-            rejected = {**self.egs.errors(number), **simulated}
-            left = {name: reasons for name, reasons in skipped.items() if name not in simulated}
-            found += [
-                RemainingPod(pod=pod, rejected_groups=rejected, skipped_groups=left) for pod in self.egs.keys_of(number)
-            ]
-        return found
-
-    def unmodelled(self) -> list[str]:
-        sessions = {id(session): session for session in (self.session, *(late for late, _ in self.compiled.values()))}
-        return list(dict.fromkeys(text for session in sessions.values() for text in session.unmodelled))
-
-    def finish(self, result: str) -> Orchestration:
-        return self.result(
-            ScaleUpStatus(
-                result=result, pods_remain_unschedulable=Deferred(self.remaining), considered_groups=self.considered()
-            )
-        )
-
-    def abort(self) -> Orchestration:
-        self.egs.give_up(ALL_OR_NOTHING)
-        return self.finish(NO_OPTIONS_AVAILABLE)
-
-    def fail_early(self, error: AutoscalerError) -> Orchestration:
-        def everybody() -> list[RemainingPod]:
-            return [RemainingPod(pod=pod) for number in range(len(self.egs)) for pod in self.egs.keys_of(number)]
-
-        left = Deferred(everybody)
-        return self.result(ScaleUpStatus(result=ERROR, error=error.record, pods_remain_unschedulable=left))
-
-    def fail(self, error: AutoscalerError, chosen: ExpansionOption) -> Orchestration:
-        self.egs.give_up(EXECUTION_FAILED)
-        return self.result(
-            ScaleUpStatus(
-                result=ERROR,
-                error=error.record,
-                pods_triggered=Deferred(lambda: chosen.pods),
-                pods_remain_unschedulable=Deferred(self.remaining),
-                created_groups=self.created_groups(),
-            )
-        )
-
-    def result(self, status: ScaleUpStatus) -> Orchestration:
-        return Orchestration(
-            status=status,
-            state=self.state,
-            options=self.found,
-            expansion=self.expansion,
-            skipped=self.filtered.skipped,
-            cursor=self.session.engine.cursor,
-            pod_groups=self.egs,
-            asked_groups=[group.id for group in self.every],
-            groups=self.grown,
-            templates=self.templates,
-            unmodelled=self.unmodelled(),
-            compared=self.compared,
-            initializers=self.initializers,
-            resized=self.resized,
-            exceeded=self.filtered.exceeded,
-            observations=tuple(self.observations),
-            expander_options=self.asked,
-            expander_input=self.given,
-        )
 
 
 def orchestrate(

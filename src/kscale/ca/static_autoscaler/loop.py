@@ -2,150 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace as replace_input
 
 from msgspec.structs import replace
 
 from kscale.ca.actionable import not_actionable
 from kscale.ca.cluster_state import (
-    Updating,
     cluster_status,
     forget_failures,
     initializing_status,
     is_cluster_healthy,
     recalculate,
-    register_candidates,
 )
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.event_subjects import status_event
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.legacy.run_once import LegacyLooping, LegacyRunOnce
+from kscale.ca.legacy.run_once import LegacyRunOnce
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
-from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import may_scale_down
 from kscale.ca.repair import (
     Repair,
-    Repairing,
     delete_created_with_errors_steps,
     fix_node_group_size_steps,
     remove_old_unregistered_steps,
 )
-from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
-from kscale.ca.scale_down.actuation.marking import Marking
-from kscale.ca.scale_down.actuation.remember import caught_up, remember_start
-from kscale.ca.scale_down.actuation.soft_tainting import update_soft_taints
+from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
-from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
 from kscale.ca.scale_down.pdb import kept_tracker
-from kscale.ca.scale_down.plan import ScaleDownPlan
-from kscale.ca.scale_down.planner import scale_down
-from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.loop import ScaleUpLoop
 from kscale.ca.scale_up.orchestrator import Orchestrating
-from kscale.ca.scale_up.scene import Scene
-from kscale.ca.similarity import Comparator
-from kscale.ca.state import LoopState, cleared
+from kscale.ca.state import cleared
 from kscale.ca.static_autoscaler import observing
 from kscale.ca.static_autoscaler.ending import EndedError
-from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
-from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
-from kscale.ca.status_config_map import WritingStatus, write_status
+from kscale.ca.static_autoscaler.scale_down_part import ScaleDownPart
+from kscale.ca.static_autoscaler.under_way import Looping
 from kscale.ca.templates import TaintConfig
 from kscale.effects import (
     CANCELED,
-    SECOND,
-    Delete,
-    DeleteGroup,
     HasInstances,
-    InBackground,
-    Moment,
-    Observation,
-    Observe,
-    Progress,
     Refresh,
     StepsOf,
     WriteStatus,
 )
 from kscale.errors import InputError
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Looping", "RunOnce", "actuator_of"]
-
-Looping = (
-    Orchestrating
-    | Updating
-    | Repairing
-    | Marking
-    | WritingStatus
-    | Refresh
-    | HasInstances
-    | DeleteGroup
-    | InBackground
-    | Observe
-    | WriteStatus
-    | Delete
-    | LegacyLooping
-)
-"""What a whole loop asks for. Deletions that it starts go on in the background."""
+__all__ = ["RunOnce"]
 
 
-def actuator_of(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:
-    """One for this loop alone: the deletions of the state are under way as long as their nodes are there."""
-    there, known = snapshot.columns.index, state.deletions
-    still = Deletions(
-        empty={node: group for node, group in known.empty.items() if node in there},
-        drained={node: group for node, group in known.drained.items() if node in there},
-    )
-    return Actuator(options, gpu_label=inputs.gpu_label, known=still)
-
-
-class RunOnce:
-    """One loop under way."""
-
-    def __init__(
-        self,
-        cluster: Cluster | Snapshot,
-        groups: Groups | Iterable[NodeGroup],
-        now: Moment,
-        options: AutoscalingOptions,
-        before: LoopState,
-        inputs: LoopInputs,
-    ) -> None:
-        self.p = p = Progress(now)
-        self.now, self.options, self.inputs = now, options, inputs
-        self.scene = scene = Scene(
-            cluster, groups, now, options, inputs.profile, inputs.gpu_label, inputs.templates, before.templates
-        )
-        self.actuator = inputs.actuator or actuator_of(before, scene.found, options, inputs)
-        self.up = ScaleUpLoop(
-            p,
-            scene,
-            before,
-            OrchestratorInputs(
-                expander_input=replace_input(inputs.expander_input or ExpanderInput(), gpu_label=inputs.gpu_label),
-                quotas=inputs.quotas,
-                comparator=inputs.comparator or Comparator.from_options(options),
-                profile=inputs.profile,
-                rng=inputs.rng,
-            ),
-        )
-        self.report = LoopReport(state=before, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings)
-
-    @property
-    def state(self) -> LoopState:
-        return self.up.state
-
-    @state.setter
-    def state(self, state: LoopState) -> None:
-        self.up.state = state
+class RunOnce(ScaleDownPart):
+    """One loop under way, part after part."""
 
     def legacy(self) -> LegacyRunOnce:
         """The same for the loop of release 1.3."""
@@ -329,84 +235,6 @@ class RunOnce:
         if repair.fixed:
             raise EndedError("Some node group target size was fixed, skipping the iteration")
 
-    # -- scale-down --------------------------------------------------------------------------------------------------
-
-    def shrink(self) -> StepsOf[Looping, None]:
-        p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
-        timer = FunctionTimer(p, "findUnneeded")
-        plan = self.report.scale_down = scale_down(
-            up.snapshot_after,
-            self.scene.groups,
-            now=now,
-            options=options,
-            state=self.state,
-            inputs=ScaleDownInputs(
-                limits=inputs.limits,
-                deleting=self.under_way.deleting,
-                draining=self.under_way.draining,
-                recent_evictions=self.under_way.recent_evictions,
-                disabled=up.before.scale_down_disabled,
-                max_simulations=inputs.max_simulations,
-                threads=inputs.threads,
-                gpu_label=inputs.gpu_label,
-                profile=inputs.profile,
-            ),
-        )
-        unneeded = [item.name for item in plan.unneeded]
-        cluster = register_candidates(plan.state.cluster, unneeded, self.scene.groups, now)
-        self.state = replace(plan.state, cluster=cluster)
-        yield from p.observe(observation("unneeded_nodes_count", len(unneeded)))
-        yield from p.observe(*self.track(plan))
-        yield from timer.stop()
-        cooldown = plan.result == "ScaleDownInCooldown"
-        yield from p.observe(observation("scale_down_in_cooldown", int(cooldown)))
-        if not self.under_way.draining:
-            yield from remove_unneeded_groups(p, self.scene, self.report)
-        error = None
-        if plan.result == "ScaleDownNoCandidates":
-            yield from p.observe(last_activity("scaleDown", p.now))
-        elif plan.chosen is not None:
-            error = yield from self.start(plan)
-        if options.max_bulk_soft_taint_count != 0:
-            timer = FunctionTimer(p, "scaleDown:softTaintUnneeded")
-            every, index = self.scene.lists.all, self.scene.found.columns.index
-            wanted = plan.soft_taints
-            nodes = {name: every[index[name]] for name in (*wanted.remove, *wanted.add)}
-            yield from update_soft_taints(wanted, nodes, options, p.now)
-            yield from timer.stop()
-        if error is not None:
-            raise EndedError(error=error)
-
-    def track(self, plan: ScaleDownPlan) -> list[Observation]:
-        """How long nodes wait to be looked at, and to go, where somebody wants to know."""
-        options, found = self.options, []
-        if options.max_node_skip_eval_time_tracker_enabled:
-            known = self.state.skipped or MaxNodeSkipEvalTime(last=self.now)
-            skipped, longest = known.update(plan.skipped, self.now)
-            self.state = replace(self.state, skipped=skipped)
-            found.append(observation("max_node_skip_eval_duration_seconds", longest / SECOND))
-        if options.node_removal_latency_tracking_enabled:
-            latencies, needed = self.state.latencies.update(plan.unneeded, self.now)
-            self.state = replace(self.state, latencies=latencies)
-            found += observing.of_latencies(needed)
-        return found
-
-    def start(self, plan: ScaleDownPlan) -> StepsOf[Looping, AutoscalerError | None]:
-        """Begins deletions, and does not wait for them."""
-        p = self.p
-        timer = FunctionTimer(p, "scaleDown")
-        yield from p.observe(last_activity("scaleDown", p.now))
-        assert plan.chosen is not None
-        started = self.report.started = yield from self.actuator.start_deletion_in(
-            p, plan.chosen.empty, plan.chosen.drain, self.up.snapshot_after, self.scene.groups
-        )
-        self.state = replace(remember_start(self.state, started, self.now), deletions=self.actuator.tracker.deletions())
-        yield from timer.stop()
-        yield from p.observe(*observing.of_unremovable(plan.unremovable))
-        if started.result == "ScaleDownNodeDeleteStarted":
-            self.state = replace(self.state, cluster=recalculate(self.state.cluster, self.scene.groups))
-        return None if started.error is None else AutoscalerError(started.error.type, started.error.message)
-
     # -- what is shown -----------------------------------------------------------------------------------------------
 
     def conclude(self) -> StepsOf[Looping, None]:
@@ -438,9 +266,3 @@ class RunOnce:
         if options.emit_per_nodegroup_metrics:
             found = observing.of_health(self.state.cluster, self.scene.groups, self.now, options, known)
             yield from p.observe(*found)
-
-    def show(self) -> StepsOf[WritingStatus, None]:
-        assert self.report.status is not None
-        problem = yield from write_status(self.p, self.report.status, self.options, self.now)
-        if problem is not None:
-            self.scene.warnings.append(problem)

@@ -16,8 +16,9 @@ from kscale.ca.simulated import snapshot_of
 from kscale.ca.state import LoopState
 from kscale.ca.static_autoscaler.answering import answering
 from kscale.ca.static_autoscaler.inputs import LoopInputs
-from kscale.ca.static_autoscaler.loop import Looping, RunOnce, actuator_of
+from kscale.ca.static_autoscaler.loop import RunOnce
 from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.ca.static_autoscaler.under_way import Looping, actuator_of
 from kscale.effects import (
     Moment,
     StepsOf,

@@ -321,6 +321,8 @@ def test_what_skipped_groups_would_have_said(simulated: bool) -> None:
     )
     options = _options(scaleup_simulation_for_skipped_node_groups_enabled=simulated)
     _, done = world.scale_up([pod("p1", 1500, 0), pod("p2", 3000, 0)], options=options)
+    timed = [each.labels.get("function") for each in done.observations]
+    assert timed.count("scaleUp:skippedNodeGroupsSimulation") == simulated
     left = {
         item.pod: (set(item.rejected_groups), set(item.skipped_groups))
         for item in done.status.pods_remain_unschedulable
