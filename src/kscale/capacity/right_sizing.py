@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate
+from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.capacity.other_requests import asking
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Container, Node, Pod
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.quantity import Quantity
-from kscale.objects.requests import CPU, MEMORY
+from kscale.objects.requests import CPU, MEMORY, demand
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
-from kscale.vpa.advice.records import ContainerAdvice, Effect, RecommendationReport
+from kscale.vpa.advice.records import ContainerAdvice, Effect, PackedPools, RecommendationReport
 from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
 from kscale.vpa.target import parent_of
 
-__all__ = ["Advised", "advice_of", "effect_of", "packed", "resized"]
+__all__ = ["Advised", "advice_of", "effect_of", "effect_on_pools", "packed", "resized"]
 
 Advised = dict[tuple[str, str, str], ContainerAdvice]
 """By namespace, workload (``Kind/name``) and container."""
@@ -66,6 +67,49 @@ def packed(
         no_longer_fit=sorted(after[1] - before[1]),
         node_price=hourly,
         saved_per_hour=None if hourly is None else (before[0] - after[0]) * hourly,
+    )
+
+
+def effect_on_pools(
+    cluster: Cluster,
+    report: RecommendationReport,
+    groups: Sequence[NodeGroup],
+    *,
+    options: MixOptions | None = None,
+) -> tuple[PackedPools, PackedPools]:
+    """The cheapest mix of ``groups`` (with templates and prices) for the pods that run, as they are and as recommended
+    (:func:`kscale.mix`). Raises InputError for a group without a price."""
+    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
+    advised = advice_of(report)
+    before, after = cluster.copy(), cluster.copy()
+    for pod in cluster.pods():
+        if pod.spec.node_name and pod.status.phase in ("Running", ""):
+            after.apply(resized(pod, controllers, advised))
+        else:
+            before.remove(pod)
+            after.remove(pod)
+    # A new node brings what its DaemonSets are recommended, too.
+    new = [_template_resized(group, controllers, advised) for group in groups]
+    return _on_pools(before, groups, options), _on_pools(after, new, options)
+
+
+def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advised) -> NodeGroup:
+    if group.template is None:
+        return group
+    pods = [resized(pod, controllers, advised) for pod in group.template.pods]
+    return msgspec.structs.replace(group, template=msgspec.structs.replace(group.template, pods=pods))
+
+
+def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions | None) -> PackedPools:
+    plan = mix(cluster, groups, pods=ALL, options=options)
+    asked = [demand(pod) for pod in cluster.pods()]
+    return PackedPools(
+        cost=plan.cost,
+        bound=plan.bound.cost,
+        nodes=plan.offers,
+        nowhere=plan.nowhere,
+        millicores=sum(each[CPU].milli_value() for each in asked if CPU in each),
+        bytes=sum(each[MEMORY].value() for each in asked if MEMORY in each),
     )
 
 

@@ -17,7 +17,7 @@ from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
 from kscale.views import Tone
 from kscale.vpa.advice.manifests import patch_of, vpa_of
-from kscale.vpa.advice.records import ContainerAdvice, RecommendationReport, ResourceAdvice
+from kscale.vpa.advice.records import ContainerAdvice, PackedPools, RecommendationReport, ResourceAdvice
 
 __all__ = ["Advice", "ShowAdvice", "view_of"]
 
@@ -227,11 +227,39 @@ def _effect(advice: RecommendationReport) -> list[str]:
         lines.append(
             f"Pods that fit on no such node: {found.homeless_after:,} (before: {found.homeless_before:,}); not packed."
         )
+    if found.pools_before is not None and found.pools_after is not None:
+        lines += _pools(found.pools_before, found.pools_after)
     if found.no_longer_fit:
         more = len(found.no_longer_fit) - 5
         named = ", ".join(found.no_longer_fit[:5]) + (f" and {more:,} more" if more > 0 else "")
         lines.append(f"Pods that would no longer fit: {named}.")
     return lines
+
+
+def _pools(before: PackedPools, after: PackedPools) -> list[str]:
+    """What all recommendations together come to where money is spent: memory may rise although cores fall."""
+
+    def said(packed: PackedPools) -> str:
+        pools = ", ".join(f"{name} {count:,}" for name, count in packed.nodes.items())
+        return f"${packed.cost:,.2f} an hour ({pools or 'no node'})"
+
+    changes = [
+        f"{what} {'falls' if new < old else 'rises'} to {_share(new, old)}"
+        for what, new, old in (
+            ("cpu", after.millicores, before.millicores),
+            ("memory", after.bytes, before.bytes),
+        )
+        if new != old
+    ]
+    asked = f" ({', '.join(changes)} of what is requested now)" if changes else ""
+    lines = [f"On its own pools, packed anew, the cluster costs {said(after)} instead of {said(before)}{asked}."]
+    if after.nowhere or before.nowhere:
+        lines.append(f"Pods that fit on none of the pools: {after.nowhere:,} (before: {before.nowhere:,}).")
+    return lines
+
+
+def _share(new: int, old: int) -> str:
+    return f"{new / old:.0%}" if old else "something"
 
 
 def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:

@@ -256,6 +256,19 @@ def test_requests_of_all_that_a_pod_asks_with() -> None:
     assert [(each.nodes, each.pending) for each in report.scenarios] == [(4, 0), (4, 0)]
 
 
+def test_headroom() -> None:
+    before, lost = rows({"lose": {"node": ["big1"]}}, question="headroom")
+    assert (before.nodes, before.pending, before.homeless) == (4, 2, 2), "zone a: the web pods"
+    assert (lost.nodes, lost.pending, lost.homeless) == (3, 3, 2)
+    assert lost.differs == (
+        "without zone b 1 of 1 pod find no place (baseline: without zone b 2 of 2 pods find no place)"
+    )
+    roomy = row({"pods": {"remove": "app in (huge,web)"}}, question="headroom")
+    assert roomy.homeless == 0
+    with pytest.raises(InputError, match="the question headroom does not depend on it"):
+        row({"flags": {"expander": "price"}}, question="headroom")
+
+
 def test_a_bound_where_it_is_asked_for() -> None:
     before, cheap = rows({"prices": {"scale": {"big": "x0.1"}}}, bound=True)
     assert before.bound == pytest.approx(1.9)

@@ -117,8 +117,12 @@ def assign(
 ) -> NDArray[np.int64]:
     """int64[n]: the cell of each pod, in the order given; :data:`FREE` where no offer holds it at all.
 
-    ``class_of`` int64[n]; ``may`` bool[C, cells]: where some offer holds a pod of the class; ``load`` float64[C]. A pod
-    that its rules let go nowhere gets the cell with least load: whether that is so is for the exact check to say.
+    ``class_of`` int64[n]; ``may`` bool[C, cells]: where some offer holds a pod of the class; ``load`` float64[C, R]:
+    what a pod is of all that is asked of each resource.
+
+    A pod goes where its rules let it and there is least of what it asks for, so that all cells come to have the same
+    mixture: pods that ask for different things fill nodes best. One that its rules let go nowhere goes by that alone:
+    whether it is so is for the exact check to say.
     """
     giants = [NodeTemplate(node=_giant(i, labels)) for i, labels in enumerate(cells.labels)]
     disabled = frozenset(plugin.name for plugin in PROFILE) - set(_JUDGED)
@@ -129,11 +133,12 @@ def assign(
     labels = [(pod.namespace, tuple(sorted((pod.labels or {}).items()))) for pod in classes]
     apart = np.array([bool(pod.anti_affinity or pod.spread) for pod in classes])
     alike: dict[object, NDArray[np.int64]] = {}
-    total = np.zeros(len(cells))
+    total = np.zeros((len(cells), load.shape[1]))
     found = np.full(len(class_of), FREE, dtype=np.int64)
     for i, c in enumerate(class_of.tolist()):
         like = alike.setdefault(labels[c], np.zeros(len(cells), dtype=np.int64))
-        order = np.lexsort((total, like)) if apart[c] else np.argsort(total, kind="stable")
+        most = total @ load[c]
+        order = np.lexsort((most, like)) if apart[c] else np.argsort(most, kind="stable")
         for cell in order.tolist():
             if may[c, cell] and world.schedule(number[c], nodes[cell]):
                 found[i] = cell
@@ -144,7 +149,7 @@ def assign(
         else:
             there = np.flatnonzero(may[c])
             if there.size:
-                found[i] = there[np.argmin(total[there])]
+                found[i] = there[np.argmin(most[there])]
                 total[found[i]] += load[c]
     return found
 

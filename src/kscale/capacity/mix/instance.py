@@ -125,7 +125,8 @@ class Instance:
             may[:, cell] = self._allowed[:, cell_of_node == cell].any(axis=1)
         self._cell_of_node = cell_of_node[:existing]
         rank = np.array([rank_of(pod, self.ctx) for pod in self.classes], dtype=np.int64)
-        size = self._share_of_all(counts)
+        shares = self._shares_of_all(counts)
+        size = shares[:, :2].sum(axis=1)
         group = np.array([self._together(c) for c in range(len(self.classes))], dtype=np.int64)
         weight = np.bincount(group, weights=counts * size) if len(group) else np.zeros(0)
         chosen = np.flatnonzero(somewhere[numbers]) if len(numbers) else np.zeros(0, dtype=np.int64)
@@ -152,18 +153,18 @@ class Instance:
             place[self.class_of],
             self.cells,
             may[kept],
-            size[kept],
+            shares[kept],
         )
         # What only nodes outside every cell hold stays out of the plan; the exact check may still place it.
         self.cell_of = np.where(self.cell_of == FREE, 0, self.cell_of)
 
-    def _share_of_all(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64[C]: cpu and memory of one pod as a share of what all pods ask."""
+    def _shares_of_all(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[C, 3]: cpu, memory and number of one pod as shares of those of all pods."""
         amounts = np.array(
-            [[pod.occupancy.get(name, 0) for name in ("cpu", "memory")] for pod in self.classes], dtype=np.float64
-        ).reshape(-1, 2)
-        total = np.maximum(amounts.T @ counts, 1.0) if len(counts) else np.ones(2)
-        found: NDArray[np.float64] = (amounts / total).sum(axis=1)
+            [[*(pod.occupancy.get(name, 0) for name in ("cpu", "memory")), 1] for pod in self.classes], dtype=np.float64
+        ).reshape(-1, 3)
+        total = np.maximum(amounts.T @ counts, 1.0) if len(counts) else np.ones(3)
+        found: NDArray[np.float64] = amounts / total
         return found
 
     def _together(self, c: int) -> int:

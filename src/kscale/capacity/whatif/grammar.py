@@ -37,6 +37,7 @@ class Question(StrEnum):
     SCALE_UP = "scale-up"
     SCALE_DOWN = "scale-down"
     MIX = "mix"
+    HEADROOM = "headroom"
 
 
 class _Strict(ApiStruct, forbid_unknown_fields=True):

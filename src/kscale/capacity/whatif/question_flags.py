@@ -25,6 +25,7 @@ _TEMPLATES: Final = frozenset(
 
 READ: Final[Mapping[Question, frozenset[str]]] = {
     Question.ESTIMATE: _TEMPLATES,
+    Question.HEADROOM: frozenset(),
     Question.MIX: _TEMPLATES,
     Question.SCALE_DOWN: frozenset(
         {

@@ -15,6 +15,7 @@ from kscale.ca.scale_up.inputs import ScaleUpInputs
 from kscale.ca.scale_up.one_loop import scale_up
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import estimate_groups
+from kscale.capacity.headroom import headroom
 from kscale.capacity.mix import MixOptions, mix
 from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.templates import with_templates
@@ -92,7 +93,7 @@ class Answers:
         if question is Question.MIX:
             now = nodes.cost(world, {})
             return None if now is None or decided.bound is None else round(now + decided.bound, 9)
-        if not self._bound or question is Question.SCALE_DOWN:
+        if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
             return None
         now = nodes.cost(world, {})
         if now is None:
@@ -164,11 +165,16 @@ class Answers:
         found = _decided(world, there + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
         return replace(found, bound=plan.bound.cost)
 
+    def _headroom(self, world: World) -> Decided:
+        found: Decided = self._once(("headroom", world.digest), lambda: _headroom_of(world))
+        return found
+
     _DECIDE: ClassVar[dict[Question, Callable[[Answers, World], Decided]]] = {
         Question.SCALE_UP: _scale_up,
         Question.SCALE_DOWN: _scale_down,
         Question.ESTIMATE: _estimate,
         Question.MIX: _mix,
+        Question.HEADROOM: _headroom,
     }
 
 
@@ -245,6 +251,22 @@ def _scaled_down(world: World) -> Decided:
     return _decided(
         world, there - len(gone), change, pending, left, gone=tuple(each.node for each in gone), facts=facts
     )
+
+
+def _headroom_of(world: World) -> Decided:
+    snapshot = world.place.snapshot
+    report = headroom(snapshot)
+    losses = [*(("zone", each) for each in report.zones), *(("node", each) for each in report.nodes)]
+    facts = {
+        f"{kind} {each.name}": (
+            str(each.homeless),
+            f"without {kind} {each.name} {each.homeless:,} of {_pods(each.pods)} find no place",
+        )
+        for kind, each in losses
+    }
+    worst = max((each.homeless for _, each in losses), default=0)
+    pending = len(snapshot.pending)
+    return Decided(nodes=len(snapshot.nodes), change={}, gone=(), pending=pending, homeless=worst, facts=facts)
 
 
 def _decided(

@@ -17,7 +17,9 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """One scenario. ``nodes`` there are after the decision, and what an hour of them costs (null: some price is not
     known); ``bound``: no decision on these groups costs less (null: not looked for, or not for the same pods).
 
-    ``pending`` pods stay without a place; ``homeless`` are those of them that ran on a node that was lost.
+    ``pending`` pods stay without a place; ``homeless`` are those of them that ran on a node that was lost. Of the
+    question headroom ``homeless`` are the pods that the worst loss of one more node, or of one more zone, would leave
+    without a place.
     ``differs``: the first decision that is not that of the baseline (empty: none); ``crossed``: conditions
     (``--fail-on``) that hold.
     """

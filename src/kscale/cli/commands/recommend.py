@@ -18,6 +18,7 @@ from kscale.cli.output import Answer
 from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.recommend_options import History, Settings, Shape, fail_level, recommender_options, setting_of
 from kscale.cli.recommend_views import Advice, ShowAdvice, view_of
+from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.workloads import WORKLOADS
 from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice import recommend
@@ -168,6 +169,14 @@ def command(
             advice = msgspec.structs.replace(advice, effect=effect_of(cluster, advice, price=price))
         if price is not None and advice.effect is not None and advice.effect.node_price is None:
             terminal.warn(f"no price for nodes like {advice.effect.node}")
+        pools = _pools(cluster, catalogue, groups)
+        if advice.effect is not None and pools:
+            from kscale.capacity.right_sizing import effect_on_pools
+
+            with terminal.step("packing the pools"):
+                before, after = effect_on_pools(cluster, advice, pools)
+            found = msgspec.structs.replace(advice.effect, pools_before=before, pools_after=after)
+            advice = msgspec.structs.replace(advice, effect=found)
     _say(advice, terminal)
     bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
     own = {(vpa.namespace, vpa.name): vpa for vpa in cluster.all("VerticalPodAutoscaler")}
@@ -194,6 +203,27 @@ def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable
     names = {node.metadata.name: i for i, node in enumerate(cluster.nodes())}
     known = read_groups(groups, node_names=names, catalogue=catalogue) if groups is not None else []
     return lambda node: price_of(node, known, types)
+
+
+def _pools(cluster: Cluster, catalogue: str | None, groups: str | None) -> list[NodeGroup]:
+    """The cluster's own pools with their prices: those of the groups file, else those recognised in the labels. None
+    where one of them has no price, or no node to say what it is."""
+    if catalogue is None and groups is None:
+        return []
+    from kscale.capacity.catalogue import read_catalogue
+    from kscale.capacity.groups import read_groups, recognise_groups
+    from kscale.capacity.prices import priced
+    from kscale.capacity.templates import with_templates
+
+    snapshot = cluster.snapshot(dra=True)
+    nodes = snapshot.columns.objects
+    if groups is not None:
+        named = read_groups(groups, node_names=snapshot.columns.index, catalogue=catalogue)
+    else:
+        named = [each.group for each in recognise_groups(nodes).groups]
+    made = with_templates(cluster, snapshot, named)
+    found = priced(made, None if catalogue is None else read_catalogue(catalogue))
+    return found if all(group.price is not None for group in found) else []
 
 
 def _say(advice: RecommendationReport, terminal: Any) -> None:

@@ -48,7 +48,7 @@ def command(
     """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
-    scale-down, estimate, mix). What does not depend on an edit is decided once.
+    scale-down, estimate, mix, headroom). What does not depend on an edit is decided once.
     """
     from datetime import UTC, datetime
 

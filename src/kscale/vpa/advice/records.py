@@ -16,6 +16,7 @@ __all__ = [
     "SEVERITIES",
     "ContainerAdvice",
     "Effect",
+    "PackedPools",
     "RecommendationReport",
     "ResourceAdvice",
     "severity_of",
@@ -70,11 +71,27 @@ class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     info: list[str] = []
 
 
+class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
+    """The cheapest mix found of the cluster's own pools for all running pods, as if it were built anew.
+
+    ``cost`` of an hour, ``bound``: no mix costs less (None: not for the same pods); ``nodes`` by pool; ``nowhere`` pods
+    fit on none of them. ``millicores``, ``bytes``: what all the pods request.
+    """
+
+    cost: float
+    bound: float | None
+    nodes: dict[str, int]
+    nowhere: int
+    millicores: int
+    bytes: int
+
+
 class Effect(msgspec.Struct, kw_only=True, rename="camel"):
     """How many nodes like ``node`` the running pods would need, packed, before and after.
 
     ``homeless``: pods that fit on no empty node of that shape; ``no_longer_fit`` names those that did before.
     ``node_price`` of one hour, in the currency of its source; ``saved_per_hour`` is negative if it costs more.
+    ``pools_before``, ``pools_after``: on the cluster's own pools, where all of these have a price.
     """
 
     node: str = ""
@@ -86,6 +103,8 @@ class Effect(msgspec.Struct, kw_only=True, rename="camel"):
     no_longer_fit: list[str] = []
     node_price: float | None = None
     saved_per_hour: float | None = None
+    pools_before: PackedPools | None = None
+    pools_after: PackedPools | None = None
 
 
 class RecommendationReport(Record, frozen=True):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from unit.cli.recommend.support import (
+    MIB,
     answer,
     dump,
     node,
@@ -28,7 +29,7 @@ def test_effect_on_the_number_of_nodes(cluster: Path) -> None:
     record = answer(recommend(cluster, lines, "--effect", "-o", "json"))
     assert record["effect"] == {
         "node": "n1", "pods": 4, "nodesBefore": 2, "nodesAfter": 1, "homelessBefore": 0, "homelessAfter": 0,
-        "noLongerFit": [], "nodePrice": None, "savedPerHour": None,
+        "noLongerFit": [], "nodePrice": None, "savedPerHour": None, "poolsBefore": None, "poolsAfter": None,
     }  # fmt: skip
     assert "need 1 nodes instead of 2." in recommend(cluster, lines, "--effect").stdout
 
@@ -82,6 +83,34 @@ def test_worth_at_the_prices_of_groups(cluster: Path) -> None:
     assert (effect["nodePrice"], effect["savedPerHour"]) == (2.5, 2.5)
     table = recommend(cluster, lines, "--effect", "-g", groups).stdout
     assert "At 2.5 an hour a node that saves 2.5 an hour, 1,825 a month." in table
+
+
+def test_on_the_clusters_own_pools_memory_may_rise(cluster: Path) -> None:
+    """Four pods ask for half a core and 1 GiB each, and use a tenth and 3 GiB: more memory, on a dearer pool."""
+    priced(cluster, pool="general")
+    given = json.loads(cluster.read_text())
+    large = node()
+    large["metadata"] |= {"name": "n2", "labels": {"pool": "memory"}}
+    large["status"]["allocatable"] = large["status"]["capacity"] = {"cpu": "1", "memory": "16Gi", "pods": "110"}
+    cluster.write_text(json.dumps({**given, "items": [*given["items"], large]}))
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}", memory=3 * 1024 * MIB)]
+    groups = cluster.parent / "groups.yaml"
+    pools = [{"id": name, "nodeSelector": {"pool": name}, "price": price} for name, price in
+             (("general", 0.4), ("memory", 1.0))]  # fmt: skip
+    groups.write_text(yaml.safe_dump(pools))
+    effect = answer(recommend(cluster, lines, "--effect", "-g", groups, "-o", "json"))["effect"]
+    before, after = effect["poolsBefore"], effect["poolsAfter"]
+    assert (before["nodes"], before["cost"], before["nowhere"]) == ({"general": 2}, 0.8, 0)
+    assert (after["nodes"], after["cost"], after["nowhere"]) == ({"memory": 1}, 1.0, 0)
+    assert after["millicores"] < before["millicores"]
+    assert after["bytes"] > before["bytes"]
+    said = recommend(cluster, lines, "--effect", "-g", groups).stdout
+    assert "costs $1.00 an hour (memory 1) instead of $0.80 an hour (general 2) (cpu falls to " in said
+    assert "memory rises to 3" in said
+    del pools[1]["price"]
+    groups.write_text(yaml.safe_dump(pools))
+    effect = answer(recommend(cluster, lines, "--effect", "-g", groups, "-o", "json"))["effect"]
+    assert effect["poolsBefore"] is None, "not every pool has a price"
 
 
 def test_pods_that_would_no_longer_fit(cluster: Path) -> None:
