@@ -106,8 +106,13 @@ class FakeCloud:
 
     def start(self, group: str, count: int) -> None:
         """So many machines are there, registered, before anything begins."""
-        for name in self._made(self._groups[group], count):
-            self._register(group, name)
+        for node in self.made(group, count):
+            self._register(group, node["metadata"]["name"])
+
+    def made(self, group: str, count: int) -> list[dict[str, Any]]:
+        """So many machines are there; gives the Node objects by which they would register."""
+        machines = self._groups[group]
+        return [self._node(machines, name) for name in self._made(machines, count)]
 
     def _made(self, machines: Machines, count: int) -> list[str]:
         names = [f"{machines.name}-{machines.made + i}" for i in range(count)]

@@ -6,6 +6,7 @@ node controller, unless a test asks for them.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -177,6 +178,24 @@ class ControlPlane:
     def restart_apiserver(self, *, kill: bool = False) -> None:
         self.end("apiserver", kill=kill)
         self.start_apiserver()
+
+    def pause(self, name: str) -> None:
+        """A program stands still until it is resumed."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def compact(self) -> None:
+        """etcd forgets what was before now."""
+        revision = self._etcd("range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
+        self._etcd("compaction", {"revision": revision, "physical": True})
+
+    def _etcd(self, method: str, body: Mapping[str, Any]) -> Any:
+        url = f"http://127.0.0.1:{self._ports['etcd']}/v3/kv/{method}"
+        request = urllib.request.Request(url, data=json.dumps(body).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
 
     def _start_etcd(self) -> None:
         urls = [

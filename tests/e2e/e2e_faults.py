@@ -41,8 +41,9 @@ PATIENT = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=
 
 
 @contextmanager
-def planned(directory: Path) -> Iterator[ControlPlane]:
-    with ControlPlane(directory, scheduler=True, controllers=True) as plane:
+def planned(directory: Path, *flags: str) -> Iterator[ControlPlane]:
+    """``flags``: of the API server."""
+    with ControlPlane(directory, scheduler=True, controllers=True, apiserver_flags=flags) as plane:
         wide, own = cluster_autoscaler_roles()
         access = plane.account("cluster-autoscaler", [*wide, *own])
         (plane.directory / "token").write_text(access.token.reveal())
@@ -59,6 +60,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 def mortal(tmp_path: Path) -> Iterator[ControlPlane]:
     """One for a test that ends its API server: the scheduler may not survive that."""
     with planned(tmp_path / "plane") as plane:
+        yield plane
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[ControlPlane]:
+    """One whose API server remembers nothing itself: what etcd has forgotten is gone."""
+    with planned(tmp_path / "plane", "--watch-cache=false") as plane:
         yield plane
 
 
@@ -240,6 +248,49 @@ def test_watches_are_cut_and_history_is_gone(mortal: ControlPlane, tmp_path: Pat
         assert program.poll() is None
 
     played(mortal, tmp_path, script)
+
+
+def test_etcd_forgets_what_nobody_has_seen(forgetful: ControlPlane, tmp_path: Path) -> None:
+    """The API server goes on, and says that a watch begins too long ago (410)."""
+
+    async def script(scene: Scene) -> None:
+        program = scene.start(*PATIENT, "--scale-down-enabled=false", port=scene.api.wire.port)
+        await scene.until(lambda: "autoscalerStatus: Running" in forgetful.ask("GET", STATUS)["data"]["status"])
+        scene.api.wire.open = False
+        scene.api.wire.cut()
+        await scene.workload("big", cpu="1900m", replicas=2)
+        await asyncio.to_thread(forgetful.compact)
+        scene.api.wire.open = True
+        await scene.until(lambda: len(scene.running()) == 4)
+        assert scene.calls == [("IncreaseSize", "small", 2)]
+        assert program.poll() is None
+
+    played(forgetful, tmp_path, script)
+
+
+def test_etcd_is_slow(whole: ControlPlane, tmp_path: Path) -> None:
+    """It stands still for a second, again and again, while a node is drained."""
+
+    async def stumble() -> None:
+        while True:
+            await asyncio.to_thread(whole.pause, "etcd")
+            await asyncio.sleep(1)
+            await asyncio.to_thread(whole.resume, "etcd")
+            await asyncio.sleep(0.3)
+
+    async def script(scene: Scene) -> None:
+        program = scene.start(*PATIENT)
+        slow = asyncio.create_task(stumble())
+        try:
+            await scene.until(scene.rests)
+        finally:
+            slow.cancel()
+            await asyncio.wait([slow])
+            whole.resume("etcd")
+        assert scene.calls == ONCE
+        assert program.poll() is None
+
+    played(whole, tmp_path, script)
 
 
 def test_the_lease_is_taken_away_in_a_drain(whole: ControlPlane, tmp_path: Path) -> None:

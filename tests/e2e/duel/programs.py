@@ -77,7 +77,7 @@ class Player:
         self._name, self._plane, self._binaries = name, plane, binaries
         self._process: subprocess.Popen[bytes] | None = None
         config = plane.directory / f"{name}.kubeconfig"
-        access = plane.account(f"{USER}-{name}", _ANYTHING if binaries else _rights(name))
+        access = plane.account(f"{USER}-{self.side}-{name}", _ANYTHING if binaries else _rights(name))
         config.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
         self._words = [*self._program(config), f"--kubeconfig={config}", *self.known.flags, *flags]
 
@@ -122,6 +122,12 @@ class Player:
         assert self._process is not None
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory(self, field: str = "VmRSS") -> float:
+        """In MiB; ``VmHWM``: the most that it has had."""
+        assert self._process is not None
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
     def tail(self) -> str:
         """The end of its log."""
