@@ -20,6 +20,12 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=False, rename="camel", 
 
     KIND: ClassVar[str] = ""
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from kscale.html import notebook
+
+        return notebook.document(type(self).KIND, msgspec.to_builtins(self))
+
 
 def to_builtins(record: Record) -> dict[str, Any]:
     """The record as plain dicts and lists, ``apiVersion`` and ``kind`` first."""

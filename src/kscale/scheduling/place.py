@@ -95,6 +95,13 @@ class PlaceResult:
         )
         return f"<PlaceResult: {len(self._order)} of {len(self.node)} pods placed on {nodes} nodes{stay}>"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from kscale.html import notebook
+
+        rows = [*self.placement.items(), *((pod, "") for pod in self.unschedulable)]
+        return notebook.listing(repr(self), ("pod", "node"), rows)
+
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
         """Which of the given pods fit on no node, in the order they were tried."""

@@ -83,6 +83,13 @@ class EstimateResult:
         name = self.template.node.metadata.name
         return f"<EstimateResult: {self.node_count} nodes like {name} for {len(self.order_numbers)} pods{stay}>"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from kscale.html import notebook
+
+        rows = [*self.placement.items(), *self.unscheduled.items()]
+        return notebook.listing(repr(self), ("pod", "node, or why not"), rows)
+
     def __getstate__(self) -> dict[str, Any]:
         """Without the session, which is made again where it is needed."""
         return {**vars(self), "_kept_session": None, "_number": 0}

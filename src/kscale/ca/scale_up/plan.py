@@ -120,6 +120,13 @@ class ScaleUpPlan:
         )
         return f"ScaleUpPlan({self.result}: {', '.join(said)})"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from kscale.html import notebook
+
+        rows = [(info.group, info.current, info.new) for info in self.scale_ups]
+        return notebook.listing(repr(self), ("group", "size", "new size"), rows)
+
     def __getstate__(self) -> dict[str, Any]:
         """With the examples to remember instead of what makes them."""
         return {**vars(self), "_state": self.state, "_examples": None}

@@ -1,0 +1,61 @@
+"""An answer where a notebook shows it: what it says, and its lists as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kscale.html.markup import element, text
+
+__all__ = ["document", "listing"]
+
+ROWS = 50
+"""So many rows of a list are shown; a line says how many are not."""
+
+
+def document(title: str, data: Mapping[str, Any]) -> str:
+    """A document that is plain data: first what is no list of objects, then each list of objects as a table."""
+    lists = {name: value for name, value in data.items() if _is_list_of_objects(value)}
+    plain = [(name, _told(value)) for name, value in data.items() if name not in lists and value not in (None, [], {})]
+    tables = []
+    for name, items in lists.items():
+        columns = list(dict.fromkeys(key for item in items for key in item))
+        tables.append(_table(name, columns, [[_told(item.get(key)) for key in columns] for item in items]))
+    return element("div", _sentence(title), _table("", ("field", "value"), plain), *tables)
+
+
+def listing(said: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A sentence, and one table."""
+    return element("div", _sentence(said), _table("", columns, rows))
+
+
+def _sentence(said: str) -> str:
+    return element("p", element("strong", text(said)))
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """The first rows under their columns; nothing where there are no rows."""
+    if not rows:
+        return ""
+    head = element("tr", *(element("th", text(column)) for column in columns))
+    body = (element("tr", *(element("td", text(cell)) for cell in row)) for row in rows[:ROWS])
+    more = element("p", f"and {len(rows) - ROWS:,} more") if len(rows) > ROWS else ""
+    caption = element("caption", text(title)) if title else ""
+    return element("table", caption, element("thead", head), element("tbody", *body)) + more
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _told(value: Any) -> str:
+    """A value in a cell: of what is nested, how much there is."""
+    match value:
+        case None:
+            return ""
+        case list() if all(isinstance(item, str | int | float) for item in value) and len(value) <= 5:
+            return ", ".join(map(str, value))
+        case list() | dict():
+            return f"{len(value):,} of them" if value else ""
+        case _:
+            return str(value)
