@@ -27,6 +27,7 @@ Perform = Callable[[Action, Moment], Outcome]
 _Done = Callable[[Any, Moment], None]
 
 _UNDER_WAY: Final = object()
+_COMPANY: Final = (Together, Within)
 
 
 class Running:
@@ -163,7 +164,7 @@ class VirtualTime:
                 if done is not None:
                     done(stop.value, self.now)
                 return
-            if isinstance(action, Together | Within):
+            if isinstance(action, _COMPANY):
                 self._in_company(running, steps, action, done)
                 return
             if (late := self._lateness(running, action)) > 0:
@@ -187,7 +188,7 @@ class VirtualTime:
 
     def _lateness(self, running: Running, action: Action) -> int:
         """How long it takes until an action is performed."""
-        if self._latency is None or isinstance(action, Wait | InBackground) or self._is_over(running, action):
+        if self._latency is None or isinstance(action, (Wait, InBackground)) or self._is_over(running, action):
             return 0
         return self._latency(action)
 

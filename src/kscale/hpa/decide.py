@@ -16,12 +16,14 @@ from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState
 from kscale.objects.rest_mapping import RESTMapper
+from kscale.snapshot.collector import collector_paused
 
 __all__ = ["decide"]
 
 _BUILT_IN: Final = RESTMapper()
 
 
+@collector_paused()
 def decide(
     hpas: Sequence[Any],
     scales: Scales,
