@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,16 +27,19 @@ class Signal:
     def __init__(
         self, time: Sequence[int] | NDArray[np.int64], value: Sequence[int] | NDArray[np.int64], *, repeat: int = 0
     ) -> None:
-        times = np.asarray(time, np.int64)
-        self._value = np.asarray(value, np.int64)
-        if not len(times) or len(times) != len(self._value) or (np.diff(times) <= 0).any():
+        times, values = np.asarray(time, np.int64), np.asarray(value, np.int64)
+        if not len(times) or len(times) != len(values) or (np.diff(times) <= 0).any():
             raise ValueError("a signal has rising times, and a value for each")
         self.begin = int(times[0])
-        self._time = (times - self.begin) // _MILLISECOND
+        steps = (times - self.begin) // _MILLISECOND
+        sums = np.concatenate([[0], np.cumsum(np.diff(steps) * values[:-1])])
+        # Looked at one by one, where lists are faster than arrays.
+        self._time: list[int] = steps.tolist()
+        self._value: list[int] = values.tolist()
+        self._sums: list[int] = sums.tolist()
         self.repeat = repeat // _MILLISECOND
         if self.repeat and self.repeat <= self._time[-1]:
             raise ValueError("a signal repeats after its last step")
-        self._sums = np.concatenate([[0], np.cumsum(np.diff(self._time) * self._value[:-1])])
 
     @classmethod
     def constant(cls, value: int) -> Signal:
@@ -47,7 +51,7 @@ class Signal:
         place = (time - self.begin) // _MILLISECOND
         if self.repeat and place >= 0:
             place %= self.repeat
-        return int(self._value[self._step(place)])
+        return self._value[self._step(place)]
 
     def mean(self, begin: Moment, end: Moment) -> int:
         """The mean value from one moment up to another; of no time at all the value at its end."""
@@ -59,13 +63,13 @@ class Signal:
         place = (time - self.begin) // _MILLISECOND
         rounds = place // self.repeat if self.repeat and place >= 0 else 0
         within = place - rounds * self.repeat
-        step = int(np.searchsorted(self._time, within, side="right"))
+        step = bisect_right(self._time, within)
         if step < len(self._time):
-            return int(self.begin + (rounds * self.repeat + int(self._time[step])) * _MILLISECOND)
+            return self.begin + (rounds * self.repeat + self._time[step]) * _MILLISECOND
         return self.begin + (rounds + 1) * self.repeat * _MILLISECOND if self.repeat else None
 
     def _step(self, place: int) -> int:
-        return max(int(np.searchsorted(self._time, place, side="right")) - 1, 0)
+        return max(bisect_right(self._time, place) - 1, 0)
 
     def _sum(self, place: int) -> int:
         """Milli times milliseconds from its beginning."""
@@ -77,4 +81,4 @@ class Signal:
 
     def _within(self, place: int) -> int:
         step = self._step(place)
-        return int(self._sums[step]) + (place - int(self._time[step])) * int(self._value[step])
+        return self._sums[step] + (place - self._time[step]) * self._value[step]
