@@ -65,10 +65,12 @@ def parsed(text: str, at: int = 0) -> Value:
 
 
 class Reduced:
-    """What a rule leaves. ``odd``: it has to be read otherwise; ``absent``: it does not count; ``rest``: plain data."""
+    """What a rule leaves. ``odd``: it has to be read otherwise; ``absent``: it does not count; ``rest``: plain data.
+    ``whole``: keys that come twice in what is not kept make it odd, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = True) -> None:
         self.odd = False
+        self.whole = whole
         self.absent = False
         self.rest: Any = None
         self.facets: dict[int, Any] = {}
@@ -78,9 +80,9 @@ class Reduced:
 _ABSENT = object()
 
 
-def reduced(rule: Any, item: Value) -> Reduced:
+def reduced(rule: Any, item: Value, *, whole: bool = True) -> Reduced:
     """The slow way."""
-    out = Reduced()
+    out = Reduced(whole=whole)
     out.rest = _value(rule, item, out, 0)
     out.absent = out.rest is _ABSENT
     return out
@@ -100,6 +102,7 @@ def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
         return _ABSENT if left is None else json.loads(left)
     if kind == "span":
         out.slots[rule[1]] = value.text  # with its key, which the test adds
+        _skip(value, out)
         return _ABSENT
     if kind == "alike":
         return _value(rule[1], value, out, key_at)
@@ -124,10 +127,12 @@ def _object(rule: Any, value: Value, out: Reduced) -> Any:
     assert value.members is not None
     for key, at, inner in value.members:
         out.odd = out.odd or "\\" in key
-        if key not in rule[1]:
-            continue
-        out.odd = out.odd or key in seen
+        if key in rule[1] or out.whole:
+            out.odd = out.odd or key in seen
         seen.add(key)
+        if key not in rule[1]:
+            _skip(inner, out)
+            continue
         left = _value(rule[1][key], inner, out, at)
         if left is not _ABSENT:
             found[key] = left
@@ -141,6 +146,7 @@ def _switch(rule: Any, value: Value, out: Reduced) -> Any:
         return _ABSENT
     own = rule[2].get(next(inner.text for key, _, inner in members if key == rule[1]))
     if own is None:
+        _skip(value, out)
         return _ABSENT
     found = _object(own, value, out)
     for key in own[2]:
@@ -148,6 +154,16 @@ def _switch(rule: Any, value: Value, out: Reduced) -> Any:
         if needed[0] == "capture" and needed[1] not in out.slots:
             out.odd = True
     return found
+
+
+def _skip(value: Value, out: Reduced) -> None:
+    out.odd = out.odd or (out.whole and _repeats(value))
+
+
+def _repeats(value: Value) -> bool:
+    keys = [key for key, _, _ in value.members or []]
+    inside = [*(inner for _, _, inner in value.members or []), *(value.elements or [])]
+    return len(set(keys)) < len(keys) or any(map(_repeats, inside))
 
 
 def told_kind(item: Value, api_version: str, kind: str) -> bool | None:

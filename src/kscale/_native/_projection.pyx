@@ -119,6 +119,18 @@ cdef object _int64(const vector[int64_t]& values):
     return out
 
 
+cdef object _by_slot(const vector[int64_t]& values, size_t slots):
+    """int64[slots, items], from the slots of one item after those of the other."""
+    cdef size_t n = values.size() // slots, i, k
+    out = np.empty((slots, n), dtype=np.int64)
+    cdef int64_t[:, ::1] view = out
+    with nogil:
+        for i in range(n):
+            for k in range(slots):
+                view[k, i] = values[i * slots + k]
+    return out
+
+
 cdef object _int8(const vector[int8_t]& values):
     out = np.empty(values.size(), dtype=np.int8)
     cdef int8_t[::1] view = out
@@ -268,7 +280,7 @@ cdef class Projector:
         another one are not looked into.
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
-        texts, -1 for an item that is absent by its rule or has to be read otherwise; ``at``, ``length`` int64[n, slots]: captured
+        texts, -1 for an item that is absent by its rule or has to be read otherwise; ``at``, ``length`` int64[slots, n]: captured
         strings, length -1 = absent; ``metadata``: the JSON text of the list's own, empty if it has none.
         """
         cdef c_Items items
@@ -288,11 +300,9 @@ cdef class Projector:
             "" if head[i].size < 0 else PyUnicode_DecodeUTF8(<const char*>&data[0] + head[i].begin, head[i].size, NULL)
             for i in range(2)
         ]
-        n = items.begin.size()
-        shape = (n, self._slots)
         return (
             _int64(items.begin), _int64(items.size), _int32(items.combined),
-            _int64(items.at).reshape(shape), _int64(items.length).reshape(shape), names[0], names[1],
+            _by_slot(items.at, self._slots), _by_slot(items.length, self._slots), names[0], names[1],
             b"" if head[2].size < 0 else PyBytes_FromStringAndSize(<const char*>&data[0] + head[2].begin, head[2].size),
         )
 
@@ -312,11 +322,10 @@ cdef class Projector:
         if size:
             with nogil:
                 used = self._own.lines(<const char*>&data[0], size, only, how, found)
-        shape = (found.items.begin.size(), self._slots)
         return (
             used, _int8(found.type), _int64(found.begin), _int64(found.items.begin), _int64(found.items.size),
-            _int32(found.items.combined), _int64(found.items.at).reshape(shape),
-            _int64(found.items.length).reshape(shape),
+            _int32(found.items.combined), _by_slot(found.items.at, self._slots),
+            _by_slot(found.items.length, self._slots),
         )
 
     def combinations(self):

@@ -38,9 +38,9 @@ class DumpPods:
         return {key.partition("/")[0] for key in self._keys}
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """The pods of a list as columns; None: there are none, or it is read item by item."""
+        """A list whose pods are read as columns; None: it has no items, or is read item by item."""
         found = self.cluster.reader.scan(view, source, place)
-        return found if found is not None and len(found.pods) else None
+        return found if found is not None and len(found) else None
 
     def add(self, pod: Pod) -> bool:
         """Takes a pod in; whether it was there already. Raises :class:`~kscale.errors.InputError`."""

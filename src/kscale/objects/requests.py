@@ -5,7 +5,7 @@ Quantities are added exactly; rounding to integers happens once, on the sum of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -32,6 +32,7 @@ __all__ = [
     "is_sidecar",
     "non_zero_occupancy",
     "occupancy",
+    "takes_what_it_asks",
     "to_integers",
 ]
 
@@ -39,6 +40,7 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
+_FIXED: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 
 NON_ZERO: Final[Mapping[str, Quantity]] = {CPU: Quantity("100m"), MEMORY: Quantity(str(200 << 20))}
@@ -72,6 +74,7 @@ def is_attachable_volume(name: str) -> bool:
     return name.startswith("attachable-volumes-")
 
 
+@lru_cache(maxsize=1 << 12)
 def is_scalar(name: str) -> bool:
     """Whether the scheduler counts the resource although it is not one of its own; others it does not see."""
     return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or is_attachable_volume(name)
@@ -164,9 +167,11 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
     The greatest of three sums: what the spec says, what the kubelet has granted, and what is in effect. A resize that
     the kubelet has refused for good leaves the spec out. ``missing``: as of :func:`demand`.
     """
-    if not _has_status_resources(pod):
-        return demand(pod, missing) if not resize_infeasible(pod) else _infeasible_without_status(pod, missing)
+    if takes_what_it_asks(pod):
+        return demand(pod, missing)
     infeasible = resize_infeasible(pod)
+    if not _has_status_resources(pod):
+        return _infeasible_without_status(pod, missing)
     statuses: dict[str, ContainerStatus] = {}
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         statuses.setdefault(status.name, status)
@@ -194,6 +199,11 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
     total.update(_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
     return total
+
+
+def takes_what_it_asks(pod: Pod) -> bool:
+    """Whether a pod was never resized in place, as far as its status says: then :func:`occupancy` is :func:`demand`."""
+    return not _has_status_resources(pod) and not resize_infeasible(pod)
 
 
 def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
@@ -239,16 +249,14 @@ def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
 # -- integers --------------------------------------------------------------------------------------------------
 
 
-def _names(resources: Mapping[str, Quantity]) -> Iterable[str]:
-    return (name for name in resources if name in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_scalar(name))
-
-
 def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> dict[str, int]:
     """What the scheduler computes with: cpu in milli-units, the rest in units; names that it does not see are dropped.
 
     ``floor``: negative values become 0, as upstream does for the request of a pending pod (not for placed pods).
     """
     values = {
-        name: resources[name].milli_value() if name == CPU else resources[name].value() for name in _names(resources)
+        name: amount.milli_value() if name == CPU else amount.value()
+        for name, amount in resources.items()
+        if name in _FIXED or is_scalar(name)
     }
     return {name: max(0, value) for name, value in values.items()} if floor else values

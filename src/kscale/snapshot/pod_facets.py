@@ -10,7 +10,7 @@ import msgspec
 from kscale.objects.base import enc_hook
 from kscale.objects.core import Affinity, Container, Pod
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.requests import CPU, MEMORY, to_integers
+from kscale.objects.requests import CPU, MEMORY, takes_what_it_asks, to_integers
 from kscale.objects.requests import demand as demand_of
 from kscale.objects.requests import occupancy as occupancy_of
 from kscale.objects.volumes import Volume
@@ -147,8 +147,9 @@ def facets_of(pod: Pod, placed: bool, named: bool) -> tuple[tuple[Any, ...], dic
     node's name does not count; ``named``: its own does."""
     spec, meta = pod.spec, pod.metadata
     named = named or any(v.ephemeral is not None for v in spec.volumes) or bool(spec.resource_claims)
-    taken = occupancy_of(pod)
-    demand, occupancy = to_integers(demand_of(pod), floor=True), to_integers(taken)
+    asked = demand_of(pod)
+    taken = asked if takes_what_it_asks(pod) else occupancy_of(pod)
+    demand, occupancy = to_integers(asked, floor=True), to_integers(taken)
     values: dict[str, Any] = {
         "namespace": meta.namespace,
         "terminating": meta.deletion_timestamp is not None,

@@ -8,6 +8,7 @@ errors and warnings are the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from kscale.snapshot.record import READY
 from kscale.snapshot.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
 from kscale.snapshot.usual_texts import usual_moments, usual_names
 
-__all__ = ["PodReader", "ScannedLines", "ScannedList"]
+__all__ = ["PodReader", "ScannedItems", "ScannedLines", "ScannedList"]
 
 (_NAME, _SPACE, _UID, _NODE, _NOMINATED, _CREATED, _STARTED, _DELETED, _SINCE, _READY, _VERSION, _MANAGED) = range(12)
 _SLOTS: Final = 12
@@ -98,17 +99,39 @@ _RULE: Final = _object(
 )  # fmt: skip
 
 
-class ScannedList(msgspec.Struct, frozen=True, eq=False):
-    """A list of objects: where its items are; ``pods`` has those of which ``fast`` is true, in order. ``metadata``: the
-    JSON text of the list's own."""
+class ScannedItems(msgspec.Struct, frozen=True, eq=False):
+    """Items of a list from number ``first`` on, and where they are; ``pods`` has those of which ``fast`` is true."""
 
-    api_version: str
-    kind: str
-    metadata: bytes
+    first: int
     begin: NDArray[np.int64]
     size: NDArray[np.int64]
     fast: NDArray[np.bool_]
     pods: PodBatch
+
+
+class ScannedList:
+    """A list of objects; ``metadata``: the JSON text of the list's own."""
+
+    def __init__(self, reader: PodReader, found: _Found, api_version: str, kind: str, metadata: bytes) -> None:
+        self.api_version = api_version
+        self.kind = kind
+        self.metadata = metadata
+        self._reader = reader
+        self._found = found
+
+    def __len__(self) -> int:
+        """How many items it has."""
+        return len(self._found.begin)
+
+    def items(self) -> ScannedItems:
+        """All items."""
+        return self._reader.items(self._found)
+
+    def parts(self) -> Iterator[ScannedItems]:
+        """The items, some after the other: columns of very many would be fresh memory, which takes longer than reading
+        them."""
+        for first in range(0, len(self._found.begin), _PART):
+            yield self._reader.items(self._found.part(slice(first, first + _PART)))
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
@@ -151,21 +174,26 @@ class PodReader:
             return None
         begin, size, combined, at, length, api_version, kind, metadata = scanned
         listed = (api_version, kind) == ("v1", "PodList")
-        fast, pods = self._pods(_Found(view, source, place, listed, begin, size, combined, at, length))
-        return ScannedList(api_version, kind, metadata, begin, size, fast, pods)
+        found = _Found(view, source, place, listed, 0, begin, size, combined, at, length)
+        return ScannedList(self, found, api_version, kind, metadata)
+
+    def items(self, found: _Found) -> ScannedItems:
+        """What was found, with its pods as columns."""
+        fast, pods = self._pods(found)
+        return ScannedItems(found.first, found.begin, found.size, fast, pods)
 
     def lines(self, view: memoryview) -> ScannedLines:
         """The events of a watch, one a line. Of pods that were deleted only keys, UIDs and versions are read."""
         used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=_KIND)
         combined[(types < 0) | (types > _LAST_CHANGE)] = _NONE
-        fast, pods = self._pods(_Found(view, "", "", False, begin, size, combined, at, length))
+        fast, pods = self._pods(_Found(view, "", "", False, 0, begin, size, combined, at, length))
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
     def _pods(self, found: _Found) -> tuple[NDArray[np.bool_], PodBatch]:
         """(which items are pods that can be read from columns, those)."""
         known, view = self._known, found.view
         places = np.maximum(found.combined, _NONE) + 1
-        at, length = np.ascontiguousarray(found.at.T), np.ascontiguousarray(found.length.T)
+        at, length = found.at, found.length
         bound = length[_NODE] > 0
         placed = bound | (length[_NOMINATED] > 0)
         known.learn(places, placed)
@@ -197,7 +225,7 @@ class PodReader:
             place=found.place,
             keys=_projection.object_keys(view, at[_SPACE], length[_SPACE], at[_NAME], length[_NAME], DEFAULT_NAMESPACE),
             nodes=self._nodes.strings,
-            where=chosen,
+            where=chosen + found.first,
             class_of=number,
             state=state,
             bound=bound,
@@ -222,17 +250,26 @@ class PodReader:
 
 
 class _Found(NamedTuple):
-    """What the projector found in a text; ``listed``: what does not say what it is, is a pod."""
+    """What the projector found in a text; ``listed``: what does not say what it is, is a pod; ``first``: the number of
+    the first item; ``at``, ``length``: [slot, item]."""
 
     view: memoryview
     source: str
     place: str
     listed: bool
+    first: int
     begin: NDArray[np.int64]
     size: NDArray[np.int64]
     combined: NDArray[np.int32]
     at: NDArray[np.int64]
     length: NDArray[np.int64]
+
+    def part(self, items: slice) -> _Found:
+        """Some of the items."""
+        return self._replace(
+            first=items.start, begin=self.begin[items], size=self.size[items], combined=self.combined[items],
+            at=self.at[:, items], length=self.length[:, items],
+        )  # fmt: skip
 
 
 _KIND: Final = (b"v1", b"Pod")
@@ -241,6 +278,7 @@ _LAST_CHANGE: Final = 2  # ADDED, MODIFIED, DELETED
 _ODD_VERSION: Final = -2
 _LARGEST: Final = 1 << 31
 _MOST_STATUSES: Final = 1000
+_PART: Final = 1 << 14  # items
 
 
 class _Statuses:

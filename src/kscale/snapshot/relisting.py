@@ -81,7 +81,7 @@ class Relist:
             metadata = _METADATA.decode(scanned.metadata or b"null") or _ListMetadata()
         except _UNREADABLE as error:
             raise InputError(f"a list of {self.kind} with damaged metadata: {error}") from None
-        applying = Applying(self._contents, view, scanned, None)
+        applying = Applying(self._contents, view, scanned.items(), None)
         own = item_kind(scanned.kind)
 
         def slowly(at: int, text: memoryview) -> None:

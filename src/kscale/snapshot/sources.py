@@ -19,11 +19,12 @@ import numpy as np
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
-from kscale.objects.decode import syntax_problem
 from kscale.objects.kinds import item_kind
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.client_objects import is_client_object, to_plain
+from kscale.snapshot.json_documents import check_syntax, several_documents
 from kscale.snapshot.mapped import MappedFile
+from kscale.snapshot.no_objects import why_no_object
 from kscale.snapshot.packing import Buffer, unpacked
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | M
 STDIN: Final = "-"
 _SUFFIXES: Final = tuple(f"{kind}{packing}" for kind in (".json", ".yaml", ".yml") for packing in ("", ".gz", ".zst"))
 _BOM: Final = b"\xef\xbb\xbf"
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _HEAD = re.compile(
     rb'\s*\{\s*(?:"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"\s*:\s*"([^"\\]*)"'
     rb'|"kind"\s*:\s*"([^"\\]*)"\s*,\s*"apiVersion"\s*:\s*"([^"\\]*)")'
@@ -87,7 +87,6 @@ class _Envelope(msgspec.Struct, rename="camel"):
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _HEADS: Final = msgspec.json.Decoder(_Head)
-_RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -107,27 +106,14 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
         for found in _read(source, scan):
             if isinstance(found, RawObject) and found.empty and not empty_lists:
                 continue
-            refused = _no_object(found) if isinstance(found, RawObject) and found.kind in _ANSWERS else None
-            yield refused or found
+            yield found if isinstance(found, Problem) else _refused(found) or found
 
 
-_ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
-"""What an API server answers instead of objects: the kind and how its version begins."""
-
-
-def _no_object(record: RawObject) -> Problem | None:
-    """What is wrong with an answer that holds no object."""
-    if not record.api_version.startswith(_ANSWERS[record.kind]) or isinstance(record.data, KubeObject):
+def _refused(found: RawObject | PodBatch) -> Problem | None:
+    if not isinstance(found, RawObject) or isinstance(found.data, KubeObject):
         return None
-    if record.kind == "Table":
-        return Problem("a Table for people to read, not objects: dump them with -o json", record.source, record.where)
-    data: Any = record.data
-    try:
-        data = msgspec.json.decode(data) if isinstance(data, msgspec.Raw) else data
-    except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
-        data = {}
-    said = next((text for name in ("message", "reason", "status") if (text := _text(data.get(name)))), "no message")
-    return Problem(f"the API server answered with an error, not with objects: {said}", record.source, record.where)
+    why = why_no_object(found.api_version, found.kind, found.data)
+    return None if why is None else Problem(why, found.source, found.where)
 
 
 def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
@@ -256,7 +242,7 @@ def _not_text(content: bytes) -> str | None:
 
 
 def _from_json(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
-    """One document, or several one after the other."""
+    """One document, several one after the other, or one a line."""
     view = memoryview(buffer)
     try:
         yield from _from_json_document(view, source, "", in_directory, scan)
@@ -265,81 +251,15 @@ def _from_json(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
         yield Problem(f"not UTF-8: {error}", source)
         return
     except msgspec.DecodeError as error:
-        if _TRAILING.search(str(error)) is None:
-            lines = _lines(view, source)
-            if lines is None:
-                yield syntax_problem(error, bytes(view), source)
-            else:
-                yield from _from_json_lines(lines, source, in_directory, scan)
-            return
-    documents = _stream(view, source)
-    if isinstance(documents[-1], Problem) and (lines := _lines(view, source)) is not None:
-        yield from _from_json_lines(lines, source, in_directory, scan)
-        return
-    for number, document in enumerate(documents, start=1):
+        several = several_documents(view, source, error)
+    for where, document in several:
         if isinstance(document, Problem):
             yield document
-            return
-        try:
-            yield from _from_json_document(memoryview(document), source, f"document {number}", in_directory, scan)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            yield Problem(str(error), source, f"document {number}")
-
-
-def _stream(view: memoryview, source: str) -> list[Buffer | Problem]:
-    """The documents: the decoder says where each one ends. A broken one is the last."""
-    found: list[Buffer | Problem] = []
-    start = 0
-    while start < len(view):
-        end = len(view)
-        try:
-            _RAW.decode(view[start:])
-        except msgspec.DecodeError as error:
-            match = _TRAILING.search(str(error))
-            if match is None:
-                problem = syntax_problem(error, bytes(view[start:]), source)
-                line = bytes(view[:start]).count(b"\n") + 1
-                found.append(Problem(f"in the document that begins on line {line}: {problem.message}", source))
-                break
-            end = start + int(match[1]) - 1  # counted from 1
-        found.append(view[start:end])
-        start = end
-    return found
-
-
-def _lines(view: memoryview, source: str) -> list[tuple[int, bytes | Problem]] | None:
-    """The lines of a file with a document a line, by number, and what is wrong with those that are none.
-
-    None: it is no such file, as neither its first line nor most of its lines are documents.
-    """
-    found: list[tuple[int, bytes | Problem]] = []
-    for number, line in enumerate(bytes(view).split(b"\n"), start=1):
-        if not line.strip():
             continue
         try:
-            _RAW.decode(line)
-        except msgspec.DecodeError as error:
-            message = syntax_problem(error, line, source).message.partition(": ")[2]
-            found.append((number, Problem(message, source, f"line {number}")))
-        else:
-            found.append((number, line))
-    good = sum(line.lstrip()[:1] == b"{" for _, line in found if not isinstance(line, Problem))
-    first = found[0][1]
-    first_is_one = not isinstance(first, Problem) and first.lstrip()[:1] == b"{"
-    return found if good and (first_is_one or 2 * good > len(found)) else None
-
-
-def _from_json_lines(
-    lines: list[tuple[int, bytes | Problem]], source: str, in_directory: bool, scan: Scan | None
-) -> Iterator[_Found]:
-    for number, line in lines:
-        if isinstance(line, Problem):
-            yield line
-            continue
-        try:
-            yield from _from_json_document(memoryview(line), source, f"line {number}", in_directory, scan)
+            yield from _from_json_document(document, source, where, in_directory, scan)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            yield Problem(str(error), source, f"line {number}")
+            yield Problem(str(error), source, where)
 
 
 def _from_json_document(
@@ -356,7 +276,7 @@ def _from_json_document(
     try:
         envelope = _ENVELOPE.decode(view)
     except msgspec.ValidationError as error:
-        _RAW.decode(view)  # what is no JSON at all is said first
+        check_syntax(view)  # what is no JSON at all is said first
         yield Problem(f"not a Kubernetes object: {error}", source, where)
         return
     kind, api_version = envelope.kind or "", envelope.api_version or ""
@@ -376,19 +296,20 @@ def _from_json_document(
 def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Found]:
     """Pods as batches, in between the other items one by one."""
     own = item_kind(scanned.kind)
-    version, pods = scanned.api_version if own else "", scanned.pods
-    done = 0
-    others = np.flatnonzero(~scanned.fast)
-    for run in np.split(others, np.flatnonzero(np.diff(others) != 1) + 1) if len(others) else ():
-        pods_before = int(run[0]) - int(np.searchsorted(others, run[0]))
-        if pods_before > done:
-            yield pods.pick(slice(done, pods_before))
-            done = pods_before
-        places = zip(scanned.begin[run].tolist(), scanned.size[run].tolist(), strict=True)
-        raws = (msgspec.Raw(view[begin : begin + size]) for begin, size in places)
-        yield from _from_items(raws, source, pods.place, own, version, in_directory, int(run[0]))
-    if len(pods.keys) > done:
-        yield pods.pick(slice(done, None))
+    version = scanned.api_version if own else ""
+    for part in scanned.parts():
+        pods, done = part.pods, 0
+        others = np.flatnonzero(~part.fast)
+        for run in np.split(others, np.flatnonzero(np.diff(others) != 1) + 1) if len(others) else ():
+            pods_before = int(run[0]) - int(np.searchsorted(others, run[0]))
+            if pods_before > done:
+                yield pods.pick(slice(done, pods_before))
+                done = pods_before
+            places = zip(part.begin[run].tolist(), part.size[run].tolist(), strict=True)
+            raws = (msgspec.Raw(view[begin : begin + size]) for begin, size in places)
+            yield from _from_items(raws, source, pods.place, own, version, in_directory, part.first + int(run[0]))
+        if len(pods.keys) > done:
+            yield pods.pick(slice(done, None)) if done else pods
 
 
 def _within(where: str, place: str) -> str:

@@ -20,7 +20,7 @@ from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.status import Status
 from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.object_store import ObjectStore
-from kscale.snapshot.pod_reader import ScannedLines, ScannedList
+from kscale.snapshot.pod_reader import ScannedItems, ScannedLines
 from kscale.snapshot.pod_store import PodStore
 
 __all__ = ["Applying", "Contents", "decoded", "watch"]
@@ -133,7 +133,7 @@ class Applying:
         self,
         contents: Contents,
         view: memoryview,
-        scanned: ScannedLines | ScannedList,
+        scanned: ScannedLines | ScannedItems,
         deleted: NDArray[np.bool_] | None,
     ) -> None:
         self._contents = contents

@@ -10,6 +10,8 @@ import os
 import re
 import subprocess
 import sys
+import tracemalloc
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -474,3 +476,16 @@ def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(InputError, match="closed: Permission denied"):
         kscale.load(tmp_path)
+
+
+def test_documents_are_not_held() -> None:
+    """A line at a time, whatever the lines are like: documents, or one of them damaged."""
+    line = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b" * 400}}})
+    for end in ("", "\n{"):
+        data = "\n".join([line] * 5000 + [end]).encode()
+        tracemalloc.start()
+        kinds = Counter("" if isinstance(each, Problem) else each.kind for each in read(data))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert kinds == {"Namespace": 5000, **({"": 1} if end else {})}
+        assert peak < len(data) / 10

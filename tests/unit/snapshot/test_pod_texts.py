@@ -272,7 +272,7 @@ def test_projection(items: list[dict[str, Any]], indent: int | None) -> None:
             continue
         facet, rest = projector.combinations()[combined[i]].tolist()
         found = json.loads(projector.text(rest)), ... if facet < 0 else json.loads(projector.facet_text(0, facet))
-        name = None if length[i, 0] < 0 else text[at[i, 0] : at[i, 0] + length[i, 0]].decode()
+        name = None if length[0, i] < 0 else text[at[0, i] : at[0, i] + length[0, i]].decode()
         assert (*found, name) == reduced(item)
 
 
@@ -411,6 +411,43 @@ def test_a_key_that_comes_twice_is_refused(text: str, key: str, field: str) -> N
     (problem,) = report.problems
     assert (problem.message, problem.field) == (f"the key {key} comes twice", field)
     assert problem.object == "items[1] (Pod ns/b)"
+
+
+UNREAD = {
+    "metadata.annotations.a": (b'"annotations":{', b'"a":"x","b":"y","a":"z",'),
+    "metadata.managedFields[0].f:spec.f:x": (b'"managedFields":[{', b'"f:spec":{"f:x":{},"f:x":{}},'),
+    "metadata.generation": (b'"metadata":{', b'"generation":1,"generation":2,'),
+    "spec.containers[0].env[0].value": (b'"env":[{', b'"value":"1","value":"2",'),
+    "spec.containers[0].image": (b'"containers":[{', b'"image":"a","image":"b",'),
+    "spec.hostname": (b'"spec":{', b'"hostname":"a","hostname":"b",'),
+    "spec.dnsConfig.options[0].name": (b'"spec":{', b'"dnsConfig":{"options":[{"name":"a","name":"b"}]},'),
+    "status.hostIP": (b'"status":{', b'"hostIP":"1.1.1.1","hostIP":"1.1.1.2",'),
+    "status.conditions[0].reason": (b'"conditions":[{', b'"reason":"a","reason":"b",'),
+}
+
+
+@pytest.mark.parametrize("field", UNREAD)
+@pytest.mark.parametrize("many", [0, 40])
+def test_a_key_that_comes_twice_in_what_nobody_reads_is_refused(field: str, many: int) -> None:
+    place, repeated = UNREAD[field]
+    pods = [
+        pod(
+            f"p{i}",
+            metadata={"annotations": {"c": "d"}, "managedFields": [{"manager": f"m{i}"}]},
+            containers=[{"name": "c", "env": [{"name": "e"}]}],
+            status={"conditions": [{"type": "Initialized", "status": "True"}]},
+        )
+        for i in range(many + 2)
+    ]
+    texts = [json.dumps(each, separators=(",", ":")).encode() for each in pods]
+    for bad in (many, many + 1):
+        assert place in texts[bad]
+        texts[bad] = texts[bad].replace(place, place + repeated, 1)
+    report = LoadReport()
+    text = b'{"apiVersion":"v1","kind":"List","items":[' + b",".join(texts) + b"]}"
+    assert len(list(load(text, strict=False, report=report).pods())) == many
+    key = field.rpartition(".")[2]
+    assert [(each.message, each.field) for each in report.problems] == [(f"the key {key} comes twice", field)] * 2
 
 
 @pytest.mark.parametrize("facet", ["labels", "ownerReferences"])

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kscale/json_reader.hpp"
 #include "kscale/patterns.hpp"
 #include "kscale/projection.hpp"
+#include "kscale/repeated_keys.hpp"
 
 namespace kscale {
 
@@ -48,6 +50,20 @@ inline bool member(JsonReader in, std::string_view name, std::string_view& text)
   }
 }
 
+// The keys of one object that have no rule.
+struct UnreadKeys {
+  std::array<std::string_view, 16> keys;
+  std::size_t count = 0;
+  bool repeated = false;
+
+  bool full() const { return count == keys.size(); }
+  void add(std::string_view key) {
+    const auto end = keys.begin() + static_cast<std::ptrdiff_t>(count);
+    repeated = repeated || std::find(keys.begin(), end, key) != end;
+    if (!full()) keys[count++] = key;
+  }
+};
+
 struct ProjectedValue {
   JsonReader& in;
   const std::vector<ProjectionRule>& rules;
@@ -67,8 +83,18 @@ struct ProjectedValue {
 
   // A value that is not kept.
   bool skip() {
-    if (learnt == nullptr) return in.skip();
+    if (learnt == nullptr) {
+      const char* start = in.p;
+      if (!in.skip()) return false;
+      if (numbered && (*start == '{' || *start == '[') && repeats(start, kMaxJsonDepth)) odd = true;
+      return true;
+    }
     return in.skip([this](const char* from, const char* to) { note(from, to, false); });
+  }
+
+  // Whether a key comes twice in what begins there and was read up to here.
+  bool repeats(const char* start, std::size_t levels) const {
+    return repeats_a_key(start, static_cast<std::size_t>(in.p - start), levels);
   }
 
   void note(const char* from, const char* to, bool noted) {
@@ -138,7 +164,7 @@ struct ProjectedValue {
     const PatternTree::Trace trace = patterns.trace();
     if (!inside(rule, present)) return false;
     const auto size = static_cast<std::size_t>(in.p - start);
-    if (patterns.wants(rule.place, size)) learn(rule, start, size, trace);
+    if (!odd && patterns.wants(rule.place, size)) learn(rule, start, size, trace);
     return true;
   }
 
@@ -264,7 +290,8 @@ struct ProjectedValue {
   }
 
   bool object(const ProjectionRule& rule, bool& present) {
-    ++in.p;
+    const char* start = in.p++;
+    UnreadKeys unread;
     text += '{';
     std::uint64_t seen = 0, counted = 0;
     const std::size_t opened = text.size();
@@ -279,6 +306,8 @@ struct ProjectedValue {
           k = rule.keys[static_cast<std::size_t>(k)].next;
         }
         if (k < 0) {
+          unread.add(key);
+          in.space();
           if (!skip()) return false;
         } else {
           const std::uint64_t bit = std::uint64_t{1} << k;
@@ -303,6 +332,7 @@ struct ProjectedValue {
       }
     }
     if (!in.eat('}')) return false;
+    if (numbered && (unread.repeated || (unread.full() && repeats(start, 1)))) odd = true;
     text += '}';
     present = rule.need == 0 || (counted & rule.need) != 0;
     return true;

@@ -1,0 +1,28 @@
+"""What an API server answers instead of objects."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["why_no_object"]
+
+_ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
+"""The kind, and how its version begins."""
+
+
+def why_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any]) -> str | None:
+    """What is wrong with an answer that holds no object; None for what is no such answer."""
+    version = _ANSWERS.get(kind)
+    if version is None or not api_version.startswith(version):
+        return None
+    if kind == "Table":
+        return "a Table for people to read, not objects: dump them with -o json"
+    try:
+        found: Any = msgspec.json.decode(data) if isinstance(data, msgspec.Raw) else data
+    except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
+        found = {}
+    texts = (found.get(name) for name in ("message", "reason", "status"))
+    said = next((text for text in texts if text and isinstance(text, str)), "no message")
+    return f"the API server answered with an error, not with objects: {said}"
