@@ -25,8 +25,9 @@ from kscale.snapshot.object_store import ObjectStore, kind_name
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_index import PodIndex
 from kscale.snapshot.pod_reader import PodReader
+from kscale.snapshot.pod_states import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.pod_store import PodStore, Texts
-from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING, PodTable
+from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.relisting import Relist
 from kscale.snapshot.snapshot import Snapshot
 from kscale.snapshot.watching import Contents, watch

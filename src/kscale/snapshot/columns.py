@@ -149,6 +149,19 @@ class NodeColumns:
             self.index = {name: i for i, name in enumerate(self.names)}
             for n, node in enumerate(objects):
                 self._set(n, node)
+            self._close()
+
+    def _close(self) -> None:
+        """From here on nothing is written to."""
+        self.unschedulable, self.slots = read_only(self.unschedulable), read_only(self.slots)
+        self.taint_ids = read_only(self.taint_ids)
+        self.allocatable = {name: read_only(column) for name, column in self.allocatable.items()}
+        for label in self._labels.values():
+            label.ids = read_only(label.ids)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._close()
 
     @classmethod
     def of(
@@ -169,6 +182,7 @@ class NodeColumns:
         self.allocatable = allocatable
         self.slots, self.taints, self.taint_ids = slots, taints, taint_ids
         self._taint_index = {_taint_key(found): i for i, found in enumerate(taints)}
+        self._close()
         return self
 
     def changed(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
@@ -209,6 +223,7 @@ class NodeColumns:
             key: column.changed(keep, rows, [(node.metadata.labels or {}).get(key) for node in nodes])
             for key, column in self._labels.items()
         }
+        made._close()
         return made
 
     def _grow(self, count: int) -> None:
@@ -248,6 +263,7 @@ class NodeColumns:
         column = self._labels.get(key)
         if column is None:
             column = LabelColumn((node.metadata.labels or {}).get(key) for node in self.objects)
+            column.ids = read_only(column.ids)
             self._labels[key] = column
         return column
 

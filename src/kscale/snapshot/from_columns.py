@@ -17,7 +17,8 @@ from kscale.objects.requests import CPU, PODS, is_scalar
 from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner
-from kscale.snapshot.pod_table import PENDING, PLACED, PodTable
+from kscale.snapshot.pod_states import PENDING, PLACED
+from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.record import standing_controller
 from kscale.snapshot.snapshot import Snapshot
 

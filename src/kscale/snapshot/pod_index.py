@@ -20,8 +20,10 @@ from kscale.objects.meta import LabelSelector
 from kscale.objects.selector_text import parse_selector, plain_label
 from kscale.objects.selectors import Selector, compile_selector
 from kscale.snapshot.interner import Interner
-from kscale.snapshot.pod_table import GONE, PodTable
+from kscale.snapshot.pod_states import GONE
+from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.record import PodRecord
+from kscale.snapshot.row_shapes import shapes_of
 
 __all__ = ["PodIndex", "PodSelection", "PodSelections", "SelectorLike"]
 
@@ -116,7 +118,7 @@ class PodSelection:
     @property
     def shapes(self) -> NDArray[np.int32]:
         """Numbers of shapes, see :meth:`exemplar`: equal ones, equal pods but for name, UID and the columns here."""
-        return self._table.shapes(self.rows)
+        return shapes_of(self._table, self.rows)
 
     def exemplar(self, shape: int) -> Pod:
         """A pod of a shape: what its containers ask for, and whatever else decisions read of a pod."""

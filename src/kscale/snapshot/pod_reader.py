@@ -21,7 +21,7 @@ from kscale.snapshot.interner import Interner
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_facets import READ_SOURCES
 from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
-from kscale.snapshot.pod_table import FINISHED, PLACED
+from kscale.snapshot.pod_states import FINISHED, PLACED
 from kscale.snapshot.record import READY
 from kscale.snapshot.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
 from kscale.snapshot.usual_texts import usual_moments, usual_names

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
 from kscale.snapshot.interner import Interner
-from kscale.snapshot.pod_table import PENDING, PodTable
+from kscale.snapshot.mapped import file_of
+from kscale.snapshot.pod_states import PENDING
+from kscale.snapshot.pod_table import PodTable
+from kscale.snapshot.pod_uids import uids_of
 from kscale.snapshot.record import PodRecord, standing_controller
 
 __all__ = ["PodRows", "copies_of"]
@@ -48,7 +51,15 @@ class PodRows(Sequence[PodRecord]):
 
     def digest(self, position: int, digester: Digester) -> bytes:
         """What equivalence grouping compares of one of them."""
-        return self.table.digest(int(self._rows[position]), digester)
+        table, row = self.table, int(self._rows[position])
+        source, size = int(table.column("source")[row]), int(table.column("size")[row])
+        if source < 0 or not size:
+            return table.record(row).digest(digester)
+        buffer, offset = table.buffers[source], int(table.column("offset")[row])
+        mapped = file_of(buffer)
+        if mapped is not None:
+            mapped.check()
+        return digester.digest(buffer[offset : offset + size])
 
     @property
     def keys(self) -> list[str]:
@@ -62,7 +73,7 @@ class PodRows(Sequence[PodRecord]):
 
     def uids(self) -> list[str]:
         """The pods' UIDs, or their keys where they have none."""
-        return self.table.uids(self._rows)
+        return uids_of(self.table, self._rows)
 
     @property
     def pending(self) -> bool:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _projection
 from kscale.objects.core import Pod
 from kscale.objects.namespaces import with_namespace
+from kscale.snapshot.batch_plan import BatchPlan, plan_batch
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
@@ -23,11 +22,14 @@ from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_moments import COLUMNS as MOMENTS
 from kscale.snapshot.pod_moments import PodMoments
 from kscale.snapshot.pod_reader import PodReader
-from kscale.snapshot.pod_table import FINISHED, GATED, GONE, PENDING, PLACED, TERMINATING, PodTable
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.pod_states import FINISHED, GONE, PLACED, state_of
+from kscale.snapshot.pod_table import PodTable
+from kscale.snapshot.pod_uids import uid_text
+from kscale.snapshot.record import PodRecord, without_managed_fields
+from kscale.snapshot.row_texts import copy_batch, refer_to_batch
 from kscale.snapshot.text_classes import TextClasses
 
-__all__ = ["PodStore", "Texts", "state_of"]
+__all__ = ["PodStore", "Texts"]
 
 Texts = Literal["all", "pending"]
 """Which pods keep their text: all, or those that are not bound to a node and have not finished."""
@@ -35,30 +37,6 @@ Texts = Literal["all", "pending"]
 _FEW: Final = 64  # rows that are not worth being given back
 _STEP: Final = 4096  # rows that are moved at a time
 _IDLE: Final = 512  # numbers that may lie idle
-_MANAGED: Final = b'"managedFields"'
-
-
-def state_of(pod: Pod, *, finished: bool = False) -> int:
-    """Where a pod stands. Placed: bound, or nominated to a node; finished pods and gated ones are not looked at.
-
-    ``finished``: take finished pods for what they would be if they were not.
-    """
-    if not finished and pod.status.phase in ("Succeeded", "Failed"):
-        return FINISHED
-    if pod.spec.node_name or pod.status.nominated_node_name:
-        return PLACED
-    if pod.metadata.deletion_timestamp is not None:
-        return TERMINATING
-    return GATED if pod.spec.scheduling_gates else PENDING
-
-
-class _Plan(NamedTuple):
-    """What a batch comes to: rows that go, rows that get another pod and which, and the pods that get new rows."""
-
-    gone: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    of_rows: NDArray[np.int64]
-    fresh: NDArray[np.int64]
 
 
 class PodStore:
@@ -109,7 +87,7 @@ class PodStore:
         """Add a pod, or replace the one under its key in place; ``raw``: the API data that it came from."""
         state = state_of(pod, finished=self.finished)
         kept = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
-        record = PodRecord(with_namespace(pod), _without_managed_fields(raw) if kept else None)
+        record = PodRecord(with_namespace(pod), without_managed_fields(raw) if kept else None)
         moments = PodMoments.of(record.pod)
         class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
         at = self._node_at(record, state)
@@ -154,10 +132,10 @@ class PodStore:
         }
         known, fresh = np.flatnonzero(row_of >= 0), np.flatnonzero(row_of < 0)
         if len(known):
-            self._replace(row_of[known], _part(columns, known, count))
+            self._replace(row_of[known], {name: values[known] for name, values in columns.items()})
         if len(fresh):
             keys = [records[i].key for i in fresh.tolist()]
-            row_of[fresh] = self._append(keys, _part(columns, fresh, count))
+            row_of[fresh] = self._append(keys, {name: values[fresh] for name, values in columns.items()})
         self.table.hold(row_of.tolist(), records, moments)
 
     def _node_at(self, record: PodRecord, state: int) -> int:
@@ -179,14 +157,13 @@ class PodStore:
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; False if there is none of this key, or only one with another UID (where both have one)."""
         row = self._row_of.get(key)
-        if row is None or not self._may_be(row, uid.encode()):
+        if row is None:
+            return False
+        held, given = uid_text(self.table, row), uid.encode()
+        if held and given and held != given:
             return False
         self._drop(np.array([row]))
         return True
-
-    def _may_be(self, row: int, uid: bytes) -> bool:
-        held = self.table.uid_text(row)
-        return held == uid or not (held and uid)
 
     def has_version(self, key: str, version: str) -> bool:
         """Whether the pod of a key is there as it was at this version."""
@@ -253,7 +230,7 @@ class PodStore:
         """
         keys = batch.keys
         row_of = np.array(list(map(self._row_of.get, keys, repeat(-1))), dtype=np.int64)
-        plan = self._plan(batch, deleted, row_of, anew=anew)
+        plan = plan_batch(self.table, batch, deleted, row_of, anew=anew)
         table_keys = self.table.keys
         change = ChangedKeys(
             added=[keys[i] for i in plan.fresh.tolist()],
@@ -266,67 +243,7 @@ class PodStore:
         self._write(batch, plan, refer=refer)
         return change
 
-    def _plan(
-        self, batch: PodBatch, deleted: NDArray[np.bool_] | None, row_of: NDArray[np.int64], *, anew: bool
-    ) -> _Plan:
-        keys = batch.keys
-        once: NDArray[np.bool_] | None = None
-        repeated: dict[str, list[int]] = {}
-        if len(set(keys)) < len(keys):
-            times = Counter(keys)
-            once = np.fromiter((times[key] == 1 for key in keys), np.bool_, len(keys))
-            for i in np.flatnonzero(~once).tolist():
-                repeated.setdefault(keys[i], []).append(i)
-        known = row_of >= 0
-        stays = np.zeros(len(keys), dtype=np.bool_)
-        if not anew and known.any():
-            stays = known & (batch.version >= 0) & (self.table.column("version")[row_of] == batch.version)
-        comes = ~known
-        changes = known & ~stays
-        goes: list[int] = []
-        if deleted is not None:
-            ends = np.flatnonzero(known & deleted if once is None else known & deleted & once)
-            going = row_of[ends]
-            goes = going[self.table.have_uids(going, batch.view, batch.uid_at[ends], batch.uid_size[ends])].tolist()
-            comes &= ~deleted
-            changes &= ~deleted
-        if once is not None:
-            comes &= once
-            changes &= once
-        rows, of_rows, fresh = row_of[changes], np.flatnonzero(changes), np.flatnonzero(comes)
-        if repeated:
-            more = [self._fold(batch, deleted, int(row_of[of[0]]), of, stays) for of in repeated.values()]
-            goes += [row for row, _, _, went in more if went]
-            kept = [(row, i) for row, i, at, went in more if i >= 0 and at < 0]
-            late = sorted((at, i) for _, i, at, _ in more if i >= 0 and at >= 0)
-            rows = np.append(rows, [row for row, _ in kept]).astype(np.int64)
-            of_rows = np.append(of_rows, [i for _, i in kept]).astype(np.int64)
-            at = np.append(fresh, [at for at, _ in late])
-            fresh = np.append(fresh, [i for _, i in late]).astype(np.int64)[np.argsort(at, kind="stable")]
-        return _Plan(np.array(goes, dtype=np.int64), rows, of_rows, fresh)
-
-    def _fold(
-        self, batch: PodBatch, deleted: NDArray[np.bool_] | None, row: int, of: list[int], stays: NDArray[np.bool_]
-    ) -> tuple[int, int, int, bool]:
-        """What several entries of one key come to: (its row, the entry that counts in the end or -1, the place of the
-        entry that it gets a new row for or -1, whether its row goes)."""
-        there, went, last, at = row >= 0, False, -1, -1
-        for i in of:
-            if deleted is None or not deleted[i]:
-                if not there:
-                    there, at = True, i
-                elif at < 0 and last < 0 and stays[i]:
-                    continue
-                last = i
-            elif there:
-                held = batch.uid(last) if last >= 0 else self.table.uid_text(row)
-                uid = batch.uid(i)
-                if held == uid or not (held and uid):
-                    went = went or (at < 0)
-                    there, last, at = False, -1, -1
-        return row, last, at, went
-
-    def _write(self, batch: PodBatch, plan: _Plan, *, refer: bool) -> None:
+    def _write(self, batch: PodBatch, plan: BatchPlan, *, refer: bool) -> None:
         if len(plan.gone):
             self._drop(plan.gone)
         of = np.concatenate([plan.of_rows, plan.fresh])
@@ -352,33 +269,15 @@ class PodStore:
         for name in ("class_of", "priority", "controller", "shape", "started", "deleted", "since", "ready", "phase",
                      "version", "bound", "combined"):  # fmt: skip
             columns[name] = getattr(batch, name)[of]
-        keep = np.ones(len(of), dtype=np.uint8)
+        texts = self.table.texts
         if self.texts == "pending":
-            keep[batch.bound[of] | (state == FINISHED)] = 0
+            columns |= copy_batch(texts, batch, of, ~(batch.bound[of] | (state == FINISHED)))
         elif refer:
-            size = batch.size[of]
-            number = self.table.texts.refer(batch.view, int(size.sum()))
-            self.table.buffers = self.table.texts.buffers
-            return columns | {
-                "source": np.full(len(of), number, dtype=np.int32),
-                "offset": batch.begin[of],
-                "size": size,
-                "uid_offset": batch.uid_at[of] - batch.begin[of],
-                "uid_size": batch.uid_size[of],
-            }
-        block, offset, size, mark = _projection.copy_texts(
-            batch.view, batch.begin[of], batch.size[of], batch.cut_at[of], batch.cut_size[of], batch.uid_at[of],
-            batch.uid_size[of], keep,
-        )  # fmt: skip
-        number, begin = self.table.texts.add(block)
-        self.table.buffers = self.table.texts.buffers
-        return columns | {
-            "source": np.full(len(of), number, dtype=np.int32),
-            "offset": offset + begin,
-            "size": size,
-            "uid_offset": mark - offset,
-            "uid_size": batch.uid_size[of],
-        }
+            columns |= refer_to_batch(texts, batch, of)
+        else:
+            columns |= copy_batch(texts, batch, of, np.ones(len(of), dtype=np.bool_))
+        self.table.buffers = texts.buffers
+        return columns
 
     def _nodes_of(self, names: list[str], which: NDArray[np.int32]) -> NDArray[np.int32]:
         """Numbers of nodes' names, of which there may be more the next time; -1 stays -1."""
@@ -499,22 +398,3 @@ class PodStore:
     def pods(self) -> Iterator[Pod]:
         """All pods, in order of first appearance."""
         return (self.table.record(row).pod for row in self.rows().tolist())
-
-
-def _part(columns: dict[str, NDArray[Any]], which: NDArray[np.int64], count: int) -> dict[str, NDArray[Any]]:
-    """Some of ``count`` entries of columns."""
-    return columns if len(which) == count else {name: values[which] for name, values in columns.items()}
-
-
-def _without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
-    """API data of a pod as it is kept."""
-    if isinstance(raw, dict):
-        metadata = raw.get("metadata")
-        if not isinstance(metadata, dict) or "managedFields" not in metadata:
-            return raw
-        return {**raw, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
-    if raw is None or _MANAGED not in bytes(raw):
-        return None if raw is None else raw.copy()
-    data = msgspec.json.decode(raw)
-    data.get("metadata", {}).pop("managedFields", None)
-    return msgspec.Raw(msgspec.json.encode(data))

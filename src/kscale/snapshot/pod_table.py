@@ -3,56 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _projection, _rows
+from kscale._native import _rows
 from kscale.objects.core import Pod
-from kscale.objects.equivalence import Digester
-from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.mapped import file_of
+from kscale.snapshot.pod_columns import DEFAULTS, NO_NUMBER, POD_COLUMNS
 from kscale.snapshot.pod_memo import PodMemo
 from kscale.snapshot.pod_moments import COLUMNS as MOMENTS
 from kscale.snapshot.pod_moments import PodMoments
-from kscale.snapshot.pod_shapes import numbered
+from kscale.snapshot.pod_states import FINISHED, GONE, PENDING
+from kscale.snapshot.pod_uids import uid_text
 from kscale.snapshot.record import PodFacts, PodRecord
+from kscale.snapshot.row_texts import copy_rows
 from kscale.snapshot.texts import TextStore
 
-__all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodTable"]
-
-# States of a pod row.
-GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
-
-_COLUMNS: Final[dict[str, Any]] = {
-    "class_of": np.int32,  # pod class
-    "at": np.int32,  # number of the node's name, -1 = none
-    "state": np.int8,
-    "priority": np.int64,
-    "controller": np.int32,  # into the interner's controllers, -1 = stands alone
-    "source": np.int32,  # into the buffers of texts, or -2 - exemplar, or -1: ``records`` has it
-    "offset": np.int64,
-    "size": np.int32,  # of the text, 0 = it is not kept
-    "uid_offset": np.int32,  # from ``offset`` on
-    "uid_size": np.int32,
-    "shape": np.int32,  # shape of pods (:mod:`kscale.snapshot.pod_shapes`), 0 = not known yet
-    "stamp": np.int64,  # another number whenever a row gets another pod
-    "started": np.int64,  # ``status.startTime``: nanoseconds since 1970, as the next two
-    "deleted": np.int64,  # ``metadata.deletionTimestamp``
-    "since": np.int64,  # when the condition Ready last changed
-    "ready": np.int8,  # into kscale.snapshot.record.READY
-    "phase": np.int8,  # into kscale.snapshot.pod_moments.PHASES
-    "seen": np.int8,  # whether a list that is being read has the pod
-    "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
-    "bound": np.int8,  # whether it is bound to its node, not only nominated
-    "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
-}
-_NO_NUMBER: Final = -2
-_OF_COPY: Final = {"shape": 0, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1}
+__all__ = ["PodTable"]
 
 
 class PodTable:
@@ -71,7 +43,7 @@ class PodTable:
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
-        self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
+        self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in POD_COLUMNS.items()}
         self.keys: Sequence[str] = []
         self.records: dict[int, PodRecord] = {}
         self.versions: dict[int, str] = {}  # those that are no numbers
@@ -175,7 +147,7 @@ class PodTable:
         """The structs behind rows that were just written."""
         for row, record, each in zip(rows, records, moments, strict=True):
             self.records[row] = record
-            if each.version == _NO_NUMBER:
+            if each.version == NO_NUMBER:
                 self.versions[row] = each.version_text
 
     def _stamps(self, count: int) -> NDArray[np.int64]:
@@ -190,7 +162,7 @@ class PodTable:
         self._frozen = None
         for name, column in self.columns.items():
             column.extend_to(first + len(keys))
-            if (values := columns.get(name, _OF_COPY.get(name))) is not None:
+            if (values := columns.get(name, DEFAULTS.get(name))) is not None:
                 column.array[first:] = values
         self.columns["stamp"].array[first:] = self._stamps(len(keys))
         if isinstance(self.keys, list):
@@ -240,18 +212,13 @@ class PodTable:
         using = self.column("source") == number
         using[going] = False
         rows = np.flatnonzero(using)
-        at, size = self.column("offset")[rows], self.column("size")[rows].astype(np.int64)
-        uid_at, uid_size = at + self.column("uid_offset")[rows], self.column("uid_size")[rows].astype(np.int64)
-        none = np.full(len(rows), -1, dtype=np.int64)
-        block, new_at, _, mark = _projection.copy_texts(
-            self.buffers[number], at, size, at, none, uid_at, uid_size, (size > 0).view(np.uint8)
-        )
-        into, begin = self.texts.add(block)
+        copied = copy_rows(self.buffers[number], self.column, rows)
+        into, begin = self.texts.add(copied.block)
         columns = self.columns
         columns["source"].array[rows] = into
-        columns["offset"].array[rows] = new_at + begin
-        columns["uid_offset"].array[rows] = mark - new_at
-        self.texts.release(np.full(len(rows), number, dtype=np.int32), np.where(size > 0, size, uid_size))
+        columns["offset"].array[rows] = copied.offset + begin
+        columns["uid_offset"].array[rows] = copied.uid_offset
+        self.texts.release(np.full(len(rows), number, dtype=np.int32), copied.used)
         self.buffers = self.texts.buffers
 
     def see(self, rows: int | slice | NDArray[np.int64], seen: bool) -> None:
@@ -358,7 +325,7 @@ class PodTable:
         mapped = file_of(buffer)
         if mapped is not None:
             mapped.check()
-        uid = self.uid_text(row).decode()
+        uid = uid_text(self, row).decode()
         if not size:
             shape = interner.shapes[int(self.column("shape")[row])]
             assert shape is not None  # of what is read from texts it is known at once
@@ -372,99 +339,10 @@ class PodTable:
         moments = (int(self.column(name)[row]) for name in ("started", "deleted", "ready", "since"))
         return PodFacts("" if at < 0 else self.nodes[at], self.version(row), *moments)
 
-    def uid_text(self, row: int) -> bytes:
-        """The UID of the pod of a row; empty if it has none."""
-        found = self.records.get(row)
-        if found is not None:
-            return b"" if found.uid == found.key else found.uid.encode()
-        source, size = int(self.column("source")[row]), int(self.column("uid_size")[row])
-        if source < 0 or size <= 0:
-            return b""
-        at = int(self.column("offset")[row]) + int(self.column("uid_offset")[row])
-        return bytes(self.buffers[source][at : at + size])
-
-    def have_uids(
-        self, rows: NDArray[np.int64], view: memoryview, at: NDArray[np.int64], size: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """bool[n]: whether the pod of each row has the UID at a place of a text, or one of the two has none."""
-        source, held = self.column("source")[rows], self.column("uid_size")[rows].astype(np.int64)
-        begin = self.column("offset")[rows] + self.column("uid_offset")[rows]
-        inside = source >= 0
-        fits = (size <= 0) | (inside & (held <= 0))
-        which = np.flatnonzero(inside & ~fits)
-        fits[which] = _rows.same_texts(
-            self.buffers, source[which], begin[which], held[which], view, at[which], size[which]
-        )
-        for i in np.flatnonzero(~inside & ~fits).tolist():
-            uid = self.uid_text(int(rows[i]))
-            fits[i] = not uid or uid == bytes(view[int(at[i]) : int(at[i] + size[i])])
-        return fits
-
-    def uids(self, rows: NDArray[np.int64]) -> list[str]:
-        """UIDs of the pods of some rows, or their keys where they have none."""
-        keys = self.keys
-        found = [keys[row] for row in rows.tolist()]
-        source, size = self.column("source")[rows], self.column("uid_size")[rows].astype(np.int64)
-        at = self.column("offset")[rows] + self.column("uid_offset")[rows]
-        for number in np.unique(source[source >= 0]).tolist():
-            mapped = file_of(self.buffers[number])
-            if mapped is not None:
-                mapped.check()
-            which = np.flatnonzero(source == number)
-            for i, uid in zip(
-                which.tolist(), _projection.strings(self.buffers[number], at[which], size[which]), strict=True
-            ):
-                found[i] = uid or found[i]
-        for i in np.flatnonzero(source == -1).tolist():
-            found[i] = self.record(int(rows[i])).uid
-        return found
-
     def version(self, row: int) -> str:
         """The resource version of the pod of a row; empty if it has none."""
         number = int(self.column("version")[row])
         return str(number) if number >= 0 else self.versions.get(row, "")
-
-    def digest(self, row: int, digester: Digester) -> bytes:
-        """What equivalence grouping compares of the pod of a row."""
-        source, size = int(self.column("source")[row]), int(self.column("size")[row])
-        if source < 0 or not size:
-            return self.record(row).digest(digester)
-        buffer, offset = self.buffers[source], int(self.column("offset")[row])
-        mapped = file_of(buffer)
-        if mapped is not None:
-            mapped.check()
-        return digester.digest(buffer[offset : offset + size])
-
-    def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Shapes of the pods of some rows: int32[n]. Those of structs are numbered now, once in the life of a row."""
-        column = self.column("shape")
-        unknown = rows[column[rows] == 0]
-        if len(unknown):
-            source, of_exemplar, numbers = self.column("source"), dict[int, int](), []
-            for row, at, class_of in zip(
-                unknown.tolist(), source[unknown].tolist(), self.column("class_of")[unknown].tolist(), strict=True
-            ):
-                number = of_exemplar.get(at)
-                if number is None:
-                    number = self.interner.shape_of(self.record(row).pod, class_of)
-                    if at < -1:
-                        of_exemplar[at] = number
-                numbers.append(number)
-            self.learn_shapes(unknown, numbers)
-        shapes: NDArray[np.int32] = column[rows]
-        return shapes
-
-    def alike(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-        """int32[n]: equal numbers for pods of one shape that were told to stop at the same moment, or not at all."""
-        found, _ = numbered(self.shapes(rows))
-        deleted = self.column("deleted")[rows]
-        told = np.flatnonzero(deleted != ZERO_TIME)
-        if not len(told):
-            return found
-        _, pairs = np.unique(np.stack([found[told], deleted[told]]), axis=1, return_inverse=True)
-        found = found.copy()
-        found[told] = len(rows) + pairs.reshape(-1)
-        return found
 
     # -- pickling ----------------------------------------------------------------------------------------------------
 
@@ -486,15 +364,10 @@ class PodTable:
             if mapped is not None:
                 mapped.check()
             rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != GONE))
-            at, size = columns["offset"][rows], columns["size"][rows].astype(np.int64)
-            uid_at, uid_size = at + columns["uid_offset"][rows], columns["uid_size"][rows].astype(np.int64)
-            none = np.full(len(rows), -1, dtype=np.int64)
-            block, new_at, _, mark = _projection.copy_texts(
-                buffer, at, size, at, none, uid_at, uid_size, (size > 0).view(np.uint8)
-            )
-            columns["offset"][rows] = new_at
-            columns["uid_offset"][rows] = mark - new_at
-            buffers.append(np.frombuffer(block, dtype=np.uint8))
+            copied = copy_rows(buffer, columns.__getitem__, rows)
+            columns["offset"][rows] = copied.offset
+            columns["uid_offset"][rows] = copied.uid_offset
+            buffers.append(np.frombuffer(copied.block, dtype=np.uint8))
         return {
             "interner": self.interner,
             "columns": columns,

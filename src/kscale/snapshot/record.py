@@ -19,9 +19,19 @@ if TYPE_CHECKING:
     from kscale.snapshot.interner import PodClass
     from kscale.snapshot.mapped import MappedFile
 
-__all__ = ["READY", "PodFacts", "PodRecord", "PodSource", "pod_record", "standing_controller"]
+__all__ = [
+    "READY",
+    "PodFacts",
+    "PodRecord",
+    "PodSource",
+    "pod_record",
+    "standing_controller",
+    "without_managed_fields",
+]
 
 PodSource = Pod | msgspec.Raw | dict[str, Any]
+
+_MANAGED: Final = b'"managedFields"'
 
 READY: Final = ("", "True", "False", "Unknown")
 """The status of a pod's condition Ready by number; 0 = there is no such condition."""
@@ -187,3 +197,17 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
     if isinstance(source, dict):
         return PodRecord(with_namespace(from_dict(source, Pod)), source)
     return PodRecord(with_namespace(from_json(source, Pod)), source)
+
+
+def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
+    """API data of a pod as it is kept."""
+    if isinstance(raw, dict):
+        metadata = raw.get("metadata")
+        if not isinstance(metadata, dict) or "managedFields" not in metadata:
+            return raw
+        return {**raw, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+    if raw is None or _MANAGED not in bytes(raw):
+        return None if raw is None else raw.copy()
+    data = msgspec.json.decode(raw)
+    data.get("metadata", {}).pop("managedFields", None)
+    return msgspec.Raw(msgspec.json.encode(data))

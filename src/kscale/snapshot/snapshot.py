@@ -22,7 +22,8 @@ from kscale.snapshot.interner import Interner, PodClass
 from kscale.snapshot.memo import Memo
 from kscale.snapshot.pod_index import PodIndex
 from kscale.snapshot.pod_rows import PodRows
-from kscale.snapshot.pod_table import FINISHED, GATED, PLACED, TERMINATING, PodTable
+from kscale.snapshot.pod_states import FINISHED, GATED, PLACED, TERMINATING
+from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Snapshot"]

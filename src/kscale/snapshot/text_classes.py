@@ -35,7 +35,7 @@ from kscale.snapshot.pod_facets import (
 )
 from kscale.snapshot.pod_moments import PHASES
 from kscale.snapshot.pod_shapes import Shape
-from kscale.snapshot.pod_table import GATED, PENDING, TERMINATING
+from kscale.snapshot.pod_states import GATED, PENDING, TERMINATING
 
 __all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextClasses"]
 

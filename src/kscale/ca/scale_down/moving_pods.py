@@ -14,7 +14,9 @@ from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.memo import Memo
 from kscale.snapshot.pod_shapes import numbered, shape_key
+from kscale.snapshot.pod_uids import uids_of
 from kscale.snapshot.record import PodRecord
+from kscale.snapshot.row_shapes import alike, shapes_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["MovingPods", "moving_pods"]
@@ -77,7 +79,7 @@ class MovingPods:
         if more:
             behind = [interner.classify(record.pod, placed=True, moves=True).index for record in more]
             classes = np.append(classes, np.array(behind, dtype=np.int32))
-        kinds = table.alike(self._rows)
+        kinds = alike(table, self._rows)
         priority = table.column("priority")[self._rows]
         if self._more:
             own = classes[len(self._rows) :].tolist()
@@ -108,7 +110,7 @@ class MovingPods:
         rows = self._rows[listed]
         told = (table.column("deleted")[rows] != ZERO_TIME).tolist()
         found = []
-        for i, number, stops in zip(listed.tolist(), table.shapes(rows).tolist(), told, strict=True):
+        for i, number, stops in zip(listed.tolist(), shapes_of(table, rows).tolist(), told, strict=True):
             shape = None if stops else shapes[number]
             pod = None if shape is None else shape.exemplar
             found.append(self.pod(i) if pod is None or pod.metadata.deletion_timestamp is not None else pod)
@@ -140,7 +142,7 @@ class MovingPods:
     def uids_of(self, which: NDArray[np.int32]) -> list[str]:
         """What hints of some pods go by: the UID, or the name of a pod without one."""
         known = len(self._rows)
-        listed = iter(self._snapshot.table.uids(self._rows[which[which < known]]))
+        listed = iter(uids_of(self._snapshot.table, self._rows[which[which < known]]))
         return [next(listed) if i < known else self._more[i - known].uid for i in which.tolist()]
 
     @property
@@ -152,7 +154,7 @@ class MovingPods:
             with memo.lock:
                 known, numbers = memo.of(_UIDS), memo.values(_UIDS)
                 missing = np.flatnonzero(known[stamps] == 0)
-                for stamp, uid in zip(stamps[missing].tolist(), table.uids(rows[missing]), strict=True):
+                for stamp, uid in zip(stamps[missing].tolist(), uids_of(table, rows[missing]), strict=True):
                     known[stamp] = numbers.setdefault(uid, len(numbers) + 1)
                 more = [numbers.setdefault(record.uid, len(numbers) + 1) for record in self._more]
                 self._numbers = np.append(known[stamps], np.array(more, dtype=np.int32)), numbers

@@ -23,7 +23,7 @@ from kscale.ca.state import LoopState
 from kscale.effects import SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.objects.core import Node
 from kscale.objects.nodegroups import Groups
-from kscale.snapshot.pod_table import GONE
+from kscale.snapshot.pod_states import GONE
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["is_repetition", "is_settled", "moments_of_nodes", "next_difference", "repeated"]

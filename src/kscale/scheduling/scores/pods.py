@@ -13,6 +13,7 @@ from kscale.objects.base import ResourceList, enc_hook
 from kscale.objects.core import Pod, PreferredSchedulingTerm
 from kscale.objects.requests import CPU, MEMORY, NON_ZERO, demand, non_zero_occupancy
 from kscale.snapshot.interner import PodClass
+from kscale.snapshot.row_shapes import shapes_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ScoredPod", "non_zero_used", "scored_pod"]
@@ -60,7 +61,7 @@ def _amount(amounts: ResourceList, name: str) -> int:
 class _NonZeroUsed:
     def __init__(self, snapshot: Snapshot) -> None:
         rows, added = snapshot.placed_parts
-        shapes = snapshot.table.shapes(rows)
+        shapes = shapes_of(snapshot.table, rows)
         numbers, which = np.unique(shapes, return_inverse=True)
         each = np.zeros((len(numbers) + len(added), 2), dtype=np.int64)
         for i, number in enumerate(numbers.tolist()):
