@@ -81,12 +81,12 @@ class Player:
         config.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
         self._words = [*self._program(config), f"--kubeconfig={config}", *self.known.flags, *flags]
 
-    def start(self) -> None:
-        """Begins it; its log goes on."""
+    def start(self, *flags: str) -> None:
+        """Begins it, with further flags; its log goes on."""
         environment = {name: value for name, value in os.environ.items() if name != "HOSTNAME"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._words,
+                [*self._words, *flags],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
