@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
+    from kscale.ca.scale_down.one_loop import scale_down
     from kscale.ca.scale_down.plan import ScaleDownPlan
-    from kscale.ca.scale_down.planner import scale_down
     from kscale.ca.scale_up.one_loop import scale_up
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
@@ -68,7 +68,7 @@ _LAZY: dict[str, str] = {
     "read_groups": "kscale.capacity.groups",
     "scale_up": "kscale.ca.scale_up.one_loop",
     "ScaleUpPlan": "kscale.ca.scale_up.plan",
-    "scale_down": "kscale.ca.scale_down.planner",
+    "scale_down": "kscale.ca.scale_down.one_loop",
     "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",

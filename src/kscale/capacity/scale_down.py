@@ -19,8 +19,8 @@ from kscale.ca.scale_down.drainability.rules import replica_count
 from kscale.ca.scale_down.explain import why_it_stays
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import moving_pods
+from kscale.ca.scale_down.one_loop import scale_down
 from kscale.ca.scale_down.plan import ScaleDownPlan
-from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.scale_down.removal_answers import RemovableNode
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment, to_text

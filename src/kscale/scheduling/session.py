@@ -1,5 +1,7 @@
 """One use of the packing engine: a snapshot, a profile, the pod classes in play and the templates to copy, compiled.
 
+The engine's own operations (checking a pod on a node, scanning nodes, placing, forking): ``engine/engine.hpp`` in C++.
+
 Numbers inside a session: a class goes by its position among the session's classes, a node by its position in the
 snapshot's node list; nodes that are added later come behind it.
 """

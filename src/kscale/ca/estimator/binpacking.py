@@ -1,6 +1,6 @@
 """The binpacking estimator: first-fit decreasing onto copies of a template (``estimator/binpacking_estimator.go``).
 
-What is decided per group of like pods is decided here; the packing itself is the engine's.
+What is decided per group of like pods is decided here; the packing itself is the engine's (``engine/estimate.hpp``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from kscale.ca.estimator.fast_path import best_fast_path
 from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.limiter import node_limit
 from kscale.ca.estimator.options import EstimateOptions, options_of
+from kscale.ca.estimator.pod_order import decreasing
 from kscale.ca.estimator.result import EstimateResult
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.quantity import Quantity
-from kscale.objects.requests import CPU, MEMORY
 from kscale.scheduling.arguments import MOST, position_of, short
 from kscale.scheduling.compile.copies import copy_number
 from kscale.scheduling.doors import SnapshotLike, TemplateLike, record_of, snapshot_of, template_of
@@ -29,7 +28,7 @@ from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Repeats", "decreasing", "estimate", "estimate_groups", "estimate_many"]
+__all__ = ["Repeats", "estimate", "estimate_groups", "estimate_many"]
 
 _LONG_GROUPS = 200  # pods of a group from which on copying group by group is faster
 
@@ -67,22 +66,6 @@ class _Layout:
 
 
 _Packed = tuple[NDArray[np.int32], NDArray[np.int32], int, int, int, int]
-
-
-def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.int64]:
-    """Groups by falling score: int64[groups]; equal ones keep their order. ``asked``: float64[groups, 2]: cpu, memory.
-
-    The score is upstream's: requests relative to allocatable; other resources do not count. Upstream takes the requests
-    with the pod's status here, and as they read: a huge one wraps to a negative number.
-    """
-    allocatable = template.node.status.allocatable or {}
-    zero = Quantity("0")
-    amounts = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
-    score = np.zeros(len(asked))
-    for column, amount in enumerate(amounts):
-        if amount > 0:
-            score += asked[:, column] / float(amount)
-    return np.argsort(-score, kind="stable")
 
 
 class _FirstCopies(dict[str, int]):

@@ -23,8 +23,8 @@ from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.scale_down.inputs import ScaleDownInputs
+from kscale.ca.scale_down.one_loop import scale_down
 from kscale.ca.scale_down.plan import ScaleDownPlan
-from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.static_autoscaler import observing

@@ -1,88 +1,342 @@
-"""One loop of scale-down: which nodes are unneeded, and which of them to delete now (``core/scaledown/planner``)."""
+"""The planner: candidates, which nodes could go, which are unneeded, which go now (``core/scaledown/planner``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.degradation import may_scale_down
+import msgspec
+import numpy as np
+
+from kscale.ca.by_identity import kept_with
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint
+from kscale.ca.scale_down.atomic import is_upcoming
+from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, budget_groups, crop, in_groups
+from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
+from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS, DrainCodes
+from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.plan import ScaleDownPlan, not_tried
+from kscale.ca.scale_down.node_judge import NodeJudge
+from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
+from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
+from kscale.ca.scale_down.plan import Alone, ScaleDownPlan
 from kscale.ca.scale_down.planner_input import PlannerInput
-from kscale.ca.scale_down.planner_loop import PlannerLoop
-from kscale.ca.simulated import snapshot_of
-from kscale.ca.state import LoopState
-from kscale.effects import Moment, moment
-from kscale.errors import InputError, Problem
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.snapshot import Snapshot
+from kscale.ca.scale_down.reasons import NODE_GROUP_MIN_SIZE_REACHED
+from kscale.ca.scale_down.recent_evictions import pods_to_inject
+from kscale.ca.scale_down.removal import RemovalSimulator
+from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
+from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
+from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit
+from kscale.ca.scale_down.unremovable import UnremovableNodes
+from kscale.effects import duration, later
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import ProviderError
+from kscale.scheduling.place import PlaceState
+from kscale.snapshot.record import PodRecord
 
-__all__ = ["scale_down"]
+__all__ = ["PlannerLoop"]
+
+_NO_LIMIT = 1 << 40
 
 
-def scale_down(
-    cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
-    *,
-    now: datetime | Moment,
-    options: AutoscalingOptions | None = None,
-    state: LoopState | None = None,
-    inputs: ScaleDownInputs | None = None,
-    exhaustive: bool = False,
-) -> ScaleDownPlan:
-    """Decide one loop of scale-down. Nothing is deleted: the caller acts, and says next time what happened.
+class PlannerLoop:
+    """One loop under way. ``barred``: nodes that may not go, and why; they were judged before."""
 
-    ``inputs``: what there is to say besides, deletions under way above all (:class:`kscale.ca.ScaleDownInputs`).
+    def __init__(
+        self,
+        given: PlannerInput,
+        inputs: ScaleDownInputs,
+        *,
+        exhaustive: bool = False,
+        barred: Mapping[str, str] | None = None,
+    ) -> None:
+        self.given = given
+        self.inputs = inputs
+        self.barred = barred or {}
+        self.in_progress: Counter[str] = Counter()
+        self.options = given.options
+        self.max_simulations = simulations_in_time(given.options, inputs.max_simulations)
+        self.judge_alone: partial[Alone] | None = None
+        self.injected: list[PodRecord] = []
+        self.snapshot = given.snapshot
+        self.exhaustive = exhaustive
+        self.nodes = given.nodes
+        self.groups = given.groups
+        self.now = given.now
+        self.before = given.before
+        self.memory = given.before.scale_down
+        self.interval = 1 if exhaustive else shortest_interval(self.memory, given.options, given.now)
+        self.listers = given.listers
+        self.pdbs = given.pdbs
+        self.unremovable = UnremovableNodes(until={} if exhaustive else self.memory.unremovable_until)
+        self.judged: dict[str, Eligibility] = {}
+        self.failures: dict[str, UnremovableCandidate] = {}
+        self.skipped: list[str] = []
 
-    ``exhaustive`` answers another question than upstream's loop, outside exact mode: which nodes could go together, if
-    all of them were judged, none had to wait, and nothing but minimum sizes and resources limited their number.
-    Candidates that failed are asked again until none more can go, with the pods that moved where they are now; another
-    order of candidates may give another set. A node that turns out to be held by a minimum, by its group, or by pods
-    that are to finish first is left out, and the others are judged without it. Besides, ``plan.alone`` judges every
-    eligible node as if no other went, when it is first read. The state comes back as it was.
-
-    A loop that may not scale down at all (``scale_down_enabled``, graceful degradation) judges nothing.
-
-    With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`kscale.ca.legacy.scale_down`).
-
-    Raises InputError for a disruption budget with a broken selector, for a ``now`` that is no moment or is before the
-    last loop's, and for what the legacy profile does not know: ``exhaustive``, ``recent_evictions``, ``upcoming``,
-    ``max_simulations`` and ``threads``.
-    """
-    options = options or AutoscalingOptions()
-    before, inputs = state or LoopState(), inputs or ScaleDownInputs()
-    at = moment(now)
-    snapshot = snapshot_of(cluster, options, at)
-    if options.legacy:
-        _refuse_in_legacy(
-            exhaustive=exhaustive,
-            recent_evictions=bool(inputs.recent_evictions),
-            upcoming=bool(inputs.upcoming),
-            max_simulations=inputs.max_simulations is not None,
-            threads=inputs.threads is not None,
+    def run(self) -> ScaleDownPlan:
+        """Decide."""
+        inputs = self.inputs
+        deleting, draining = inputs.deleting, inputs.draining
+        since = self.memory.unneeded_since
+        ttl = duration(self.options.node_deletion_candidate_ttl)
+        if not self.memory.started and ttl:
+            since = {**load_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
+        names, present = self.snapshot.nodes, self._present()
+        self.injected = [PodRecord(pod) for pod in pods_to_inject(inputs.recent_evictions, self.listers)]
+        simulator, hints = self._simulator(self.pdbs)
+        candidates = self._candidates(present, simulator)
+        self.injected_on = set(hints.hints.values())
+        going = {item.node for item in (*deleting, *draining)}
+        self.in_progress = Counter(item.group for item in (*deleting, *draining))
+        staying = [i for i in present if names[i] not in going] if going else present
+        destinations = np.zeros(len(self.nodes), dtype=np.uint8)
+        destinations[staying] = 1
+        removable = self._categorize(
+            [name for name in candidates if name not in going] if going else candidates,
+            simulator,
+            destinations,
+            before=len(since),
         )
-    if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
-        return not_tried(before)
-    given = PlannerInput(snapshot, groups, at, options, before)
-    if options.legacy:
-        from kscale.ca.legacy.scale_down import legacy_scale_down
+        unneeded = update_unneeded(
+            since,
+            [self._to_remove(item) for item in removable],
+            groups=self.groups,
+            options=self.options,
+            now=self.now,
+        )
+        if self.exhaustive:
+            unneeded = [msgspec.structs.replace(item, threshold=0) for item in unneeded]
+        after_update = dict(self.unremovable.nodes)
+        chosen = None
+        delete = CroppedNodes(empty=[], drain=[])
+        if self._cooldown(inputs.disabled):
+            result = "ScaleDownInCooldown"
+        elif not candidates:
+            result = "ScaleDownNoCandidates"
+        else:
+            chosen = nodes_to_delete(
+                unneeded,
+                groups=self.groups,
+                snapshot_nodes=self.nodes,
+                options=self.options,
+                now=self.now,
+                limits=inputs.limits,
+                deletions_in_progress=self.in_progress,
+                gpu_label=inputs.gpu_label,
+            )
+            for name, reason in chosen.unremovable.items():
+                self.unremovable.add(name, reason)
+            delete = self._crop(chosen, DeletionsInProgress(empty=len(deleting), drained=len(draining)))
+            result = "ScaleDownNodeDeleteStarted" if delete.empty or delete.drain else "ScaleDownNoNodeDeleted"
+        unneeded_names = [item.name for item in unneeded]
+        return ScaleDownPlan(
+            result=result,
+            candidates=candidates,
+            skipped=self.skipped,
+            unneeded=unneeded,
+            removable={item.node: item for item in removable},
+            eligibility=self.judged,
+            unremovable_after_update=after_update,
+            unremovable=self.unremovable.nodes,
+            failures=self.failures,
+            chosen=chosen,
+            delete=delete,
+            soft_taints=self._soft_taints(present, unneeded_names),
+            pdbs=self.pdbs,
+            judge_alone=self.judge_alone,
+            state=self.before
+            if self.exhaustive
+            else msgspec.structs.replace(
+                self.before,
+                cursor=simulator.engine.cursor,
+                scale_down=msgspec.structs.replace(
+                    self.memory,
+                    unneeded_since={item.name: item.since for item in unneeded},
+                    unremovable_until=self.unremovable.until,
+                    previous_candidates=unneeded_names,
+                    hints=simulator.state.hints,
+                    injected_hints=hints.hints,
+                    update_interval=self.interval,
+                    last_update=self.now,
+                    started=True,
+                ),
+            ),
+        )
 
-        return legacy_scale_down(given, inputs)
-    barred: dict[str, str] = {}
-    while True:
-        plan = PlannerLoop(given, inputs, exhaustive=exhaustive, barred=barred).run()
-        if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
-            return plan
-        # Nodes that may not go after all have taken room, and given some: once more without them.
-        barred |= plan.chosen.unremovable
-        given = PlannerInput(snapshot, given.groups, given.now, options, before)
+    def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
+        """The cluster with the pods that were evicted a moment ago in it, and the hints of these."""
+        simulator = RemovalSimulator(
+            self.snapshot,
+            now=self.now,
+            options=self.options,
+            listers=self.listers,
+            pdbs=pdbs,
+            state=PlaceState(cursor=self.before.cursor, old_hints=self.memory.hints),
+            profile=self.inputs.profile,
+            more=self.injected,
+        )
+        if not self.injected:
+            return simulator, PlaceState()
+        return simulator, simulator.place_more(PlaceState(old_hints=self.memory.injected_hints))
+
+    # -- candidates --------------------------------------------------------------------------------------------------
+
+    def _present(self) -> list[int]:
+        """The nodes that are there, by position: not those that are on their way."""
+        on_their_way = kept_with(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming)
+        found = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
+        upcoming, names = self.inputs.upcoming, self.snapshot.nodes
+        return [i for i in found if names[i] not in upcoming] if upcoming else found
+
+    def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
+        # The sorter asks without controllers and budgets.
+        pods = simulator.pods
+        codes = DrainCodes(pods, DrainContext(self.now, self.options)).codes
+        tiers = np.full(len(self.nodes), EMPTY)
+        for tier, of_pods in ((EMPTY_BUT_WAITING, (WAITS,)), (NOT_EMPTY, (BLOCKS, MOVES, MOVES_UNLESS_PDB))):
+            holds = np.zeros(256, dtype=np.bool_)
+            holds[[*of_pods]] = True
+            nodes = pods.node[holds[codes]]
+            tiers[nodes[nodes >= 0]] = tier
+        index, every = self.snapshot.columns.index, self.snapshot.nodes
+        names = prefilter([every[i] for i in present], self.groups)
+        found = sort_by_tier(names, tiers[[index[name] for name in names]].tolist(), self.memory.previous_candidates)
+        if self.options.scale_down_delay_type_local and not self.exhaustive:
+            found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
+        return found
+
+    def _categorize(
+        self,
+        names: Sequence[str],
+        simulator: RemovalSimulator,
+        destinations: np.ndarray[tuple[int], np.dtype[np.uint8]],
+        *,
+        before: int,
+    ) -> list[RemovableNode]:
+        """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
+        self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
+        judge = NodeJudge(self.given, simulator, self.injected_on, self.inputs.gpu_label)
+        self.judged = dict(zip(names, judge.judge(names, self.unremovable.until), strict=True))
+        self.unremovable.add_all(
+            (name, verdict.reason) for name, verdict in self.judged.items() if verdict.reason is not None
+        )
+        eligible = [name for name, verdict in self.judged.items() if verdict.reason is None]
+        if self.exhaustive:
+            self.judge_alone = partial(self._alone, eligible, destinations.copy())
+            return self._removable_without_barred(eligible, simulator, destinations)
+        limit = unneeded_limit(before, self.interval, self.options)
+        atomic = np.fromiter(map(self._is_atomic, eligible), np.uint8)
+        looked = eligible if self.max_simulations is None else eligible[: self.max_simulations]
+        found = self._judge(looked, simulator, destinations, limit=limit, atomic=atomic[: len(looked)])
+        self.skipped = eligible[len(found) :]
+        return [answer for answer in found if isinstance(answer, RemovableNode)]
+
+    def _alone(self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> Alone:
+        """What would become of each node if no other went: in a cluster that no removal has changed."""
+        simulator, _ = self._simulator(tracker_of(self.snapshot.informers.budgets))
+        return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.inputs.threads), strict=True))
+
+    def _removable_without_barred(
+        self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> list[RemovableNode]:
+        """The same without the nodes that were held before, but for those whose group has room again."""
+        for name, reason in self.barred.items():
+            self.unremovable.add(name, reason)
+        removable = self._removable([name for name in names if name not in self.barred], simulator, destinations)
+        left = {group.id: group.size - self.in_progress[group.id] - group.min_size for group in self.groups}
+        for item in removable:
+            left[self._group_of(item.node)] -= 1
+        for name, reason in self.barred.items():
+            group = self._group_of(name)
+            if reason == NODE_GROUP_MIN_SIZE_REACHED and left[group] > 0:
+                del self.unremovable.nodes[name]
+                more = self._removable([name], simulator, destinations)
+                left[group] -= len(more)
+                removable += more
+        return removable
+
+    def _group_of(self, name: str) -> str:
+        group = self.groups.of_node(name)
+        assert group is not None  # or it were no candidate
+        return group.id
+
+    def _removable(
+        self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> list[RemovableNode]:
+        """Nodes that can go together, such that no other can go as well."""
+        removable: list[RemovableNode] = []
+        while names:
+            found = self._judge(names, simulator, destinations)
+            more = [answer for answer in found if isinstance(answer, RemovableNode)]
+            removable += more
+            # Pods that moved can make room for pods that want to be near or far from them: ask again.
+            names = [answer.node for answer in found if isinstance(answer, UnremovableCandidate)] if more else []
+        return removable
+
+    def _judge(
+        self,
+        names: Sequence[str],
+        simulator: RemovalSimulator,
+        destinations: np.ndarray[tuple[int], np.dtype[np.uint8]],
+        *,
+        limit: int | None = None,
+        atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
+    ) -> list[RemovableNode | UnremovableCandidate]:
+        until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
+        answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
+        for answer in answers:
+            if isinstance(answer, UnremovableCandidate):
+                self.failures[answer.node] = answer
+                self.unremovable.add(answer.node, answer.reason, blocking_pod=answer.blocking_pod, until=until)
+            elif self.failures.pop(answer.node, None) is not None:
+                del self.unremovable.nodes[answer.node]
+        return answers
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    def _is_atomic(self, name: str) -> bool:
+        try:
+            group = self.groups.of_node(name)
+            return group is not None and group.options_or(self.options.node_group_defaults).zero_or_max_node_scaling
+        except ProviderError:
+            return False
+
+    def _cooldown(self, disabled: bool) -> bool:
+        if disabled or self.exhaustive:
+            return disabled
+        return not self.options.scale_down_delay_type_local and self.given.settles
+
+    # -- choice ------------------------------------------------------------------------------------------------------
+
+    def _to_remove(self, item: RemovableNode) -> NodeToRemove:
+        return NodeToRemove(
+            node=self.nodes[self.snapshot.columns.index[item.node]],
+            drain=item.drain,
+            risky=item.risky,
+            on_completion=item.waits,
+        )
+
+    def _soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
+        """Of most nodes nothing changes: they are not unneeded and do not carry the taint."""
+        marked = np.array(kept_with(self.snapshot, ("soft taints",), self.nodes, _is_marked), dtype=np.bool_)
+        marked[[self.snapshot.columns.index[name] for name in unneeded]] = True
+        return soft_taints(
+            [self.nodes[i] for i in np.intersect1d(present, np.flatnonzero(marked)).tolist()], unneeded, self.groups
+        )
+
+    def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
+        return crop(
+            in_groups(chosen.empty, self.groups),
+            in_groups(chosen.drain, self.groups),
+            budget_groups(self.groups, self.options, self.nodes),
+            in_progress=in_progress,
+            max_scale_down_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_scale_down_parallelism,
+            max_drain_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_drain_parallelism,
+        )
 
 
-def _refuse_in_legacy(**given: bool) -> None:
-    what = "the planner of release 1.3 does not know it"
-    problems = [Problem(what, field=name) for name, is_given in given.items() if is_given]
-    if problems:
-        raise InputError(problems)
+def _is_marked(node: Node) -> bool:
+    return has_taint(node, DELETION_CANDIDATE_TAINT)

@@ -14,8 +14,8 @@ from kscale.ca.scale_down.actuation.remember import remember_start
 from kscale.ca.scale_down.actuation.soft_tainting import update_soft_taints
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
+from kscale.ca.scale_down.one_loop import scale_down
 from kscale.ca.scale_down.plan import ScaleDownPlan
-from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.static_autoscaler import observing
 from kscale.ca.static_autoscaler.ending import EndedError
 from kscale.ca.static_autoscaler.under_way import Looping, LoopUnderWay

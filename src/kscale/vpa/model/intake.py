@@ -1,4 +1,8 @@
-"""Samples and OOMs on their way into the model (``AddSample``, ``RecordOOM`` of upstream's ``ClusterState``)."""
+"""Samples and OOMs on their way into the model (``AddSample``, ``RecordOOM`` of upstream's ``ClusterState``).
+
+Here: which container and aggregate they are of, and what is refused. Decided in C++: ``src/usage.cpp`` (memory peaks,
+OOMs), ``src/usage_cpu.cpp``.
+"""
 
 from __future__ import annotations
 

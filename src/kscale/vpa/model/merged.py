@@ -1,4 +1,5 @@
-"""What VPAs know per container name: their aggregates and loaded checkpoints, merged."""
+"""What VPAs know per container name: their aggregates and loaded checkpoints, merged. Which of the containers count
+for a recommendation, and with what minima, is in :mod:`kscale.vpa.logic.recommender`."""
 
 from __future__ import annotations
 

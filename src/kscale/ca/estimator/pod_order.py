@@ -1,0 +1,28 @@
+"""Which pods an estimate places first (upstream: ``estimator/decreasing_pod_orderer.go``)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.quantity import Quantity
+from kscale.objects.requests import CPU, MEMORY
+
+__all__ = ["decreasing"]
+
+
+def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.int64]:
+    """Groups by falling score: int64[groups]; equal ones keep their order. ``asked``: float64[groups, 2]: cpu, memory.
+
+    The score is upstream's: requests relative to allocatable; other resources do not count. Upstream takes the requests
+    with the pod's status here, and as they read: a huge one wraps to a negative number.
+    """
+    allocatable = template.node.status.allocatable or {}
+    zero = Quantity("0")
+    amounts = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
+    score = np.zeros(len(asked))
+    for column, amount in enumerate(amounts):
+        if amount > 0:
+            score += asked[:, column] / float(amount)
+    return np.argsort(-score, kind="stable")

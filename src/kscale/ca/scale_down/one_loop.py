@@ -1,0 +1,88 @@
+"""``kscale.scale_down``: one loop of the planner (:mod:`kscale.ca.scale_down.planner`), or of release 1.3's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.degradation import may_scale_down
+from kscale.ca.scale_down.inputs import ScaleDownInputs
+from kscale.ca.scale_down.plan import ScaleDownPlan, not_tried
+from kscale.ca.scale_down.planner import PlannerLoop
+from kscale.ca.scale_down.planner_input import PlannerInput
+from kscale.ca.simulated import snapshot_of
+from kscale.ca.state import LoopState
+from kscale.effects import Moment, moment
+from kscale.errors import InputError, Problem
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["scale_down"]
+
+
+def scale_down(
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: ScaleDownInputs | None = None,
+    exhaustive: bool = False,
+) -> ScaleDownPlan:
+    """Decide one loop of scale-down. Nothing is deleted: the caller acts, and says next time what happened.
+
+    ``inputs``: what there is to say besides, deletions under way above all (:class:`kscale.ca.ScaleDownInputs`).
+
+    ``exhaustive`` answers another question than upstream's loop, outside exact mode: which nodes could go together, if
+    all of them were judged, none had to wait, and nothing but minimum sizes and resources limited their number.
+    Candidates that failed are asked again until none more can go, with the pods that moved where they are now; another
+    order of candidates may give another set. A node that turns out to be held by a minimum, by its group, or by pods
+    that are to finish first is left out, and the others are judged without it. Besides, ``plan.alone`` judges every
+    eligible node as if no other went, when it is first read. The state comes back as it was.
+
+    A loop that may not scale down at all (``scale_down_enabled``, graceful degradation) judges nothing.
+
+    With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`kscale.ca.legacy.scale_down`).
+
+    Raises InputError for a disruption budget with a broken selector, for a ``now`` that is no moment or is before the
+    last loop's, and for what the legacy profile does not know: ``exhaustive``, ``recent_evictions``, ``upcoming``,
+    ``max_simulations`` and ``threads``.
+    """
+    options = options or AutoscalingOptions()
+    before, inputs = state or LoopState(), inputs or ScaleDownInputs()
+    at = moment(now)
+    snapshot = snapshot_of(cluster, options, at)
+    if options.legacy:
+        _refuse_in_legacy(
+            exhaustive=exhaustive,
+            recent_evictions=bool(inputs.recent_evictions),
+            upcoming=bool(inputs.upcoming),
+            max_simulations=inputs.max_simulations is not None,
+            threads=inputs.threads is not None,
+        )
+    if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
+        return not_tried(before)
+    given = PlannerInput(snapshot, groups, at, options, before)
+    if options.legacy:
+        from kscale.ca.legacy.scale_down import legacy_scale_down
+
+        return legacy_scale_down(given, inputs)
+    barred: dict[str, str] = {}
+    while True:
+        plan = PlannerLoop(given, inputs, exhaustive=exhaustive, barred=barred).run()
+        if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
+            return plan
+        # Nodes that may not go after all have taken room, and given some: once more without them.
+        barred |= plan.chosen.unremovable
+        given = PlannerInput(snapshot, given.groups, given.now, options, before)
+
+
+def _refuse_in_legacy(**given: bool) -> None:
+    what = "the planner of release 1.3 does not know it"
+    problems = [Problem(what, field=name) for name, is_given in given.items() if is_given]
+    if problems:
+        raise InputError(problems)
