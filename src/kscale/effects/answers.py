@@ -42,6 +42,7 @@ from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper
 
@@ -100,7 +101,9 @@ def _metric(action: GetMetric, value: object) -> bool:
 
 
 def _groups(_action: object, value: object) -> bool:
-    return value is None or (isinstance(value, list | tuple) and all(isinstance(each, NodeGroup) for each in value))
+    if value is None or isinstance(value, Groups):
+        return True
+    return isinstance(value, list | tuple) and all(isinstance(each, NodeGroup) for each in value)
 
 
 def _machines(action: HasInstances, value: object) -> bool:
@@ -123,7 +126,7 @@ _WRITTEN: Final = Answer(
 )
 
 ANSWERS: Final[Mapping[type[Any], Answer]] = {
-    Refresh: Answer("a list of NodeGroups, or None: as they were", _groups),
+    Refresh: Answer("a list of NodeGroups or Groups, or None: as they were", _groups),
     HasInstances: Answer("a dict of booleans by the names of nodes", _machines, question=True),
     IncreaseSize: _DONE,
     DecreaseTargetSize: _DONE,

@@ -20,6 +20,7 @@ from kscale.effects import (
 from kscale.objects.core import Node, NodeSpec
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.world.protocols import NodeGroups
 
 __all__ = ["ask_cloud", "nodes_named"]
@@ -33,7 +34,8 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
     """
     match action:
         case Refresh():
-            return list(groups.refresh())
+            told = groups.refresh()
+            return told if isinstance(told, Groups) else list(told)
         case HasInstances():
             found = {}
             for node in nodes:

@@ -20,6 +20,7 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.snapshot import Snapshot
 
@@ -132,8 +133,9 @@ class NodeGroups(Protocol):
         """The label of nodes that names their type of GPU; empty: the cloud has none of its own."""
         ...
 
-    def refresh(self) -> Sequence[NodeGroup]:
-        """Looks at the cloud anew (``Refresh``), and tells its groups as they are now."""
+    def refresh(self) -> Groups | Sequence[NodeGroup]:
+        """Looks at the cloud anew (``Refresh``), and tells its groups as they are now; settled ones
+        (:class:`~kscale.objects.nodegroups.Groups`) may name nodes whose group it fails to tell."""
         ...
 
     def has_instance(self, node: Node) -> bool:

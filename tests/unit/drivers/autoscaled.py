@@ -26,6 +26,7 @@ from kscale.effects import to_text
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.nodegroups.provider import Provider
 from kscale.world.protocols import Clock
@@ -40,7 +41,8 @@ OPTIONS = AutoscalingOptions(
 
 class Machines(Provider):
     """One group, ``pool``. ``calls``: what was asked that changes something; ``refuses`` gives the text of a refusal;
-    ``boot``: after so many seconds a machine is a node (None: never); ``tells``: of machines that are none yet, too."""
+    ``boot``: after so many seconds a machine is a node (None: never); ``tells``: of machines that are none yet, too.
+    ``node_errors``: what it says in place of a node's group."""
 
     name = "fake"
 
@@ -53,21 +55,21 @@ class Machines(Provider):
         self.calls: list[tuple[Any, ...]] = []
         self.refuses: Callable[[tuple[Any, ...]], str] = lambda call: ""
         self.closed = False
+        self.node_errors: dict[str, str] = {}
 
-    def refresh(self) -> Sequence[NodeGroup]:
+    def refresh(self) -> Groups | Sequence[NodeGroup]:
         nodes = {each["metadata"]["name"] for each in self.api.server.all("nodes")}
         template = NodeTemplate(node=from_dict(self.node("template"), Node))
-        return [
-            NodeGroup(
-                id="pool",
-                min_size=self.least,
-                max_size=self.most,
-                target_size=len(self.running),
-                nodes=list(self.running),
-                instances=[f"fake:///{name}" for name in self.running if self.tells or name in nodes],
-                template=template,
-            )
-        ]
+        group = NodeGroup(
+            id="pool",
+            min_size=self.least,
+            max_size=self.most,
+            target_size=len(self.running),
+            nodes=list(self.running),
+            instances=[f"fake:///{name}" for name in self.running if self.tells or name in nodes],
+            template=template,
+        )
+        return Groups([group], self.node_errors) if self.node_errors else [group]
 
     def has_instance(self, node: Node) -> bool:
         return node.name in self.running

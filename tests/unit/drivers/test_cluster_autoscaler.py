@@ -52,6 +52,28 @@ def test_a_pod_gets_a_node_which_goes_when_the_pod_has_gone() -> None:
     autoscaled(case)
 
 
+def test_while_the_group_of_a_node_is_not_told_loops_go_on_and_nothing_goes() -> None:
+    """Upstream cannot count what is in use then (``failed to get node group for node``), so that nothing is resized;
+    it is no error of the loop."""
+
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start(3)
+        cluster.pod("a", node="pool-1")
+        cluster.cloud.node_errors = {"pool-2": "no such machine"}
+        running = cluster.run()
+        await until(lambda: "autoscalerStatus: Running" in cluster.status(), 30)
+        await asyncio.sleep(120)
+        assert cluster.cloud.calls == []
+        metrics = running.around[0].metrics
+        assert metrics.value("cluster_autoscaler_errors_total", type="cloudProviderError") == 0
+        assert metrics.value("cluster_autoscaler_nodes_count", state="ready") == 3
+        cluster.cloud.node_errors = {}
+        await until(lambda: cluster.nodes() == ["pool-1"], 150)
+        await running.end()
+
+    autoscaled(case)
+
+
 def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
+from kscale.effects import ANSWERS, Refresh
 from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
@@ -23,6 +24,8 @@ from kscale.objects.nodegroup import (
     NodeTemplate,
     ProviderError,
 )
+from kscale.objects.nodegroups import Groups
+from kscale.world.cloud_actions import ask_cloud
 from kscale.world.nodegroups.external import ExternalGroups, read_config
 from kscale.world.nodegroups.external_messages import message_of
 from kscale.world.nodegroups.external_server import ExternalServer
@@ -63,11 +66,16 @@ class Cloud(Provider):
         self.calls: list[tuple[Any, ...]] = []
         self.refreshed = 0
         self.fails = ""
+        self.node_errors: dict[str, str] = {}
 
-    def refresh(self) -> Sequence[NodeGroup]:
+    def refresh(self) -> Groups | Sequence[NodeGroup]:
         self.refreshed += 1
         if self.fails:
             raise ProviderError(self.fails)
+        groups = self.groups()
+        return Groups(groups, self.node_errors) if self.node_errors else groups
+
+    def groups(self) -> list[NodeGroup]:
         return [
             NodeGroup(
                 id="a",
@@ -144,7 +152,7 @@ def test_changes_and_refusals(client: ExternalGroups, cloud: Cloud) -> None:
     client.increase_size("a", 2)
     client.delete_nodes("a", [NODES[0]])
     assert cloud.calls == [("increase", "a", 2), ("delete", "a", [("n1", "x://n1")])]
-    assert client.refresh()[0].target_size == 5
+    assert next(iter(client.refresh())).target_size == 5
     for refused in (
         lambda: client.decrease_target_size("a", -1),  # of the cloud: its class does not have it
         lambda: client.increase_size("a", 1, atomic=True),
@@ -165,6 +173,23 @@ def test_a_cloud_that_cannot_be_looked_at(client: ExternalGroups, cloud: Cloud) 
     cloud.fails = "it is down"
     with pytest.raises(ProviderError, match="it is down"):
         client.refresh()
+
+
+def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
+    client: ExternalGroups, cloud: Cloud
+) -> None:
+    """The answer is that of a look at the cloud; a loop goes on with it, and takes nothing down of that node."""
+    cloud.node_errors = {"n1": "no such machine"}
+    found = ask_cloud(client, Refresh())
+    assert isinstance(found, Groups)
+    assert ANSWERS[Refresh].fits(Refresh(), found)
+    assert found.node_errors == {"n1": "rpc error: code = Unknown desc = no such machine"}
+    assert found.ids_of_nodes(["n1", "n2", "other"]) == [None, "b", None]
+    cloud.node_errors = {}
+    client.refresh()
+    again = ask_cloud(client, Refresh())
+    assert isinstance(again, list)
+    assert [group.nodes for group in again] == [["n1"], ["n2"]]
 
 
 def test_messages_are_those_of_the_protocol() -> None:

@@ -19,6 +19,7 @@ from kscale.objects.nodegroup import (
     NodeTemplate,
     ProviderError,
 )
+from kscale.objects.nodegroups import Groups
 from kscale.world.nodegroups.external_messages import (
     SERVICE,
     external_node,
@@ -97,25 +98,34 @@ class ExternalGroups(Provider):
                 return ""
         return self._gpu_label
 
-    def refresh(self) -> Sequence[NodeGroup]:
-        """Looks at the cloud anew. A provider that cannot tell its groups has none, as upstream takes it."""
+    def refresh(self) -> Groups | Sequence[NodeGroup]:
+        """Looks at the cloud anew. A provider that cannot tell its groups has none, as upstream takes it; nodes whose
+        group it fails to tell are told with the error (``node_errors``), and everything else goes on without them."""
         self._call("Refresh")
         try:
             found = self._call("NodeGroups").nodeGroups
         except ProviderError as error:
             _log.error("the node groups: %s", error.message)
             return []
-        members = self._members()
-        return [self._described(each, members.get(each.id, [])) for each in found]
+        nodes = self._nodes()
+        members, errors = self._members(nodes)
+        groups = [self._described(each, members.get(each.id, [])) for each in found]
+        return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
-    def _members(self) -> dict[str, list[str]]:
-        """The names of nodes by the group that the provider says they are of; all are asked for side by side."""
-        asked = [(node, self._begin("NodeGroupForNode", node=external_node(node))) for node in self._nodes()]
+    def _members(self, nodes: Sequence[Node]) -> tuple[dict[str, list[str]], dict[str, str]]:
+        """The names of nodes by the group that the provider says they are of, and by name what it said in place of a
+        group; all are asked for side by side."""
+        asked = [(node.name, self._begin("NodeGroupForNode", node=external_node(node))) for node in nodes]
         found: dict[str, list[str]] = {}
-        for node, answer in asked:
-            if of := self._ended(answer).nodeGroup.id:
-                found.setdefault(of, []).append(node.name)
-        return found
+        errors: dict[str, str] = {}
+        for name, answer in asked:
+            try:
+                if of := self._ended(answer).nodeGroup.id:
+                    found.setdefault(of, []).append(name)
+            except ProviderError as error:
+                _log.warning("Failed to find node group for %s: %s", name, error.message)
+                errors[name] = error.message
+        return found, errors
 
     def _described(self, told: Any, members: list[str]) -> NodeGroup:
         group: str = told.id

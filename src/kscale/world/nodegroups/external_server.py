@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
+from kscale.objects.nodegroups import Groups
 from kscale.world.nodegroups.external_messages import (
     METHODS,
     SERVICE,
@@ -44,7 +45,7 @@ class ExternalServer(RpcServer):
         self._codes: Any = grpc.StatusCode
         self._groups = groups
         self._lock = threading.Lock()
-        self._known: list[NodeGroup] | None = None
+        self._known: Groups | list[NodeGroup] | None = None
         self._server = grpc.server(ThreadPoolExecutor(_CALLS), options=[("grpc.so_reuseport", 0)])
         answers = {
             "NodeGroups": self._node_groups,
@@ -95,9 +96,10 @@ class ExternalServer(RpcServer):
 
         return call
 
-    def _now(self) -> list[NodeGroup]:
+    def _now(self) -> Groups | list[NodeGroup]:
         if self._known is None:
-            self._known = list(self._groups.refresh())
+            found = self._groups.refresh()
+            self._known = found if isinstance(found, Groups) else list(found)
         return self._known
 
     def _of(self, request: Any) -> NodeGroup:
@@ -117,7 +119,10 @@ class ExternalServer(RpcServer):
     def _group_of_node(self, request: Any) -> dict[str, Any]:
         node = node_from(request.node)
         labels = node.metadata.labels or {}
-        for group in self._now():
+        known = self._now()
+        if isinstance(known, Groups) and node.name in known.node_errors:
+            raise ProviderError(known.node_errors[node.name])
+        for group in known:
             selector = group.node_selector
             if (
                 node.name in group.nodes

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["CLOUD_ERROR", "Nodes", "Provider"]
 
@@ -23,7 +24,7 @@ class Provider:
     name = ""
     gpu_label = ""
 
-    def refresh(self) -> Sequence[NodeGroup]:
+    def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Looks at the cloud anew, and tells its groups as they are now."""
         raise NotImplementedError(f"{type(self).__name__} does not tell its groups")
 
