@@ -66,8 +66,17 @@ class FitResult:
         return FitResult, self._made_of  # worked out again where it arrives
 
     def __repr__(self) -> str:
-        fit = f"{int(self.ok.any(axis=1).sum())} of {len(self.pods)} pods fit some node" if self.pods else "no pods"
+        fit = (
+            f"{np.count_nonzero(self._node_counts)} of {len(self.pods)} pods fit some node" if self.pods else "no pods"
+        )
         return f"<FitResult: {fit}; {len(self.nodes)} nodes>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from kscale.html import notebook
+
+        rows = list(zip(self.pods, self._node_counts.tolist(), strict=True))
+        return notebook.listing(repr(self), ("pod", "nodes that it fits"), rows)
 
     @cached_property
     def codes(self) -> NDArray[np.uint16]:
@@ -95,6 +104,12 @@ class FitResult:
         """bool[pods, nodes], expanded from the verdicts of the classes."""
         result: NDArray[np.bool_] = self.class_ok[self.class_of][:, self.node_numbers]
         return result
+
+    @property
+    def _node_counts(self) -> NDArray[np.int64]:
+        """int64[pods]: how many of the nodes each pod fits."""
+        found: NDArray[np.int64] = np.count_nonzero(self.class_ok[:, self.node_numbers], axis=1)[self.class_of]
+        return found
 
     @cached_property
     def unmodelled(self) -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import kscale
 from kscale.effects import SECOND
 from kscale.html import notebook
+from kscale.objects.apps import ReplicaSet
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.records import Record
@@ -57,3 +60,46 @@ def test_results() -> None:
     groups = [kscale.NodeGroup(id="g&h", max_size=5, template=kscale.NodeTemplate(node=node))]
     up = kscale.scale_up(kscale.Cluster(pods), groups, now=1_800_000_000 * SECOND)._repr_html_()
     assert "<td>g&amp;h</td><td>0</td><td>2</td>" in up
+    fit = kscale.fit(snapshot)._repr_html_()
+    assert "<strong>&lt;FitResult: 2 of 2 pods fit some node; 1 nodes&gt;</strong>" in fit
+    assert "<td>d/p0</td><td>1</td>" in fit
+
+
+def test_scale_down_and_a_whole_loop() -> None:
+    amounts = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+    status = {
+        "allocatable": amounts,
+        "capacity": amounts,
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }
+    nodes = [from_dict({"metadata": {"name": name}, "status": status}, Node) for name in ("full", "idle", "moves")]
+    bound = [("big", "full", "700m", "u0"), ("little", "moves", "100m", "u1")]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    pods = [
+        from_dict(
+            {
+                "metadata": {"name": name, "namespace": "d", "uid": uid, "ownerReferences": [owner]},
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}],
+                },
+            },
+            Pod,
+        )
+        for name, node, cpu, uid in bound
+    ]
+    replica_set = {"metadata": {"name": "r", "namespace": "d", "uid": "r"}, "spec": {"replicas": 2}}
+    cluster = kscale.Cluster([*nodes, *pods, from_dict(replica_set, ReplicaSet)])
+    groups = [kscale.NodeGroup(id="g", max_size=5, nodes=[node.metadata.name for node in nodes])]
+    options = kscale.ca.AutoscalingOptions(scale_down_unneeded_time=timedelta(0))
+    down = kscale.scale_down(cluster, groups, now=1_800_000_000 * SECOND, options=options)._repr_html_()
+    assert "<th>node</th><th>what becomes of it</th><th>why</th>" in down
+    assert "<td>idle</td><td>deleted</td><td></td>" in down
+    assert "<td>moves</td><td>drained</td><td>1 pods move</td>" in down
+    assert "<td>full</td><td>stays</td><td>NotUnderutilized</td>" in down
+    report = kscale.ca.run_once(cluster, groups, now=1_800_000_000 * SECOND, options=options)
+    whole = report._repr_html_()
+    assert whole.startswith("<div><p><strong>LoopReport(scale_up=")
+    assert whole.endswith("</div>")
+    assert "<strong>ScaleUpPlan(" in whole
+    assert down.partition("<table>")[2] in whole

@@ -64,6 +64,17 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         said += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
         return f"ScaleDownPlan({self.result}: {', '.join(said)})"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from kscale.html import notebook
+
+        rows = [
+            *((name, "deleted", "") for name in self.delete_empty),
+            *((name, "drained", f"{len(pods):,} pods move") for name, pods in self.drain.items()),
+            *((name, "stays", _why(node)) for name, node in self.unremovable.items()),
+        ]
+        return notebook.listing(repr(self), ("node", "what becomes of it", "why"), rows)
+
     @cached_property
     def alone(self) -> Alone:
         """Only of ``exhaustive``: what would become of each eligible node if no other went. Worked out when first read,
@@ -94,6 +105,11 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     def unneeded_since(self) -> dict[str, Moment]:
         """Since when each unneeded node is so."""
         return {item.name: item.since for item in self.unneeded}
+
+
+def _why(node: UnremovableNode) -> str:
+    blocking = node.blocking_pod
+    return node.reason if blocking is None else f"{node.reason}: {blocking.pod} ({blocking.reason})"
 
 
 def not_tried(state: LoopState) -> ScaleDownPlan:

@@ -69,6 +69,13 @@ class LoopReport(msgspec.Struct, kw_only=True, dict=True):
         ]
         return f"LoopReport({', '.join(part for part in parts if part)})"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from kscale.html import notebook
+
+        parts = [plan._repr_html_() for plan in (self.scale_up, self.scale_down) if plan is not None]
+        return notebook.listing(repr(self), (), ()) + "".join(parts)
+
     @property
     def scale_down_result(self) -> str:
         """What upstream reports of scale-down."""
