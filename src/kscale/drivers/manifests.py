@@ -64,6 +64,7 @@ _KWOK: Final = (_rule("", ["nodes"], ["create", "delete"]),)
 _MACHINES: Final = (
     _rule("cluster.x-k8s.io", ["machinedeployments", "machinesets", "machinepools"], ["list"]),
     _rule("cluster.x-k8s.io", ["machines"], ["list", "patch"]),
+    _rule("infrastructure.cluster.x-k8s.io", ["*"], ["get"]),
     _rule(
         "cluster.x-k8s.io",
         ["machinedeployments/scale", "machinesets/scale", "machinepools/scale"],

@@ -8,6 +8,7 @@ from kscale.objects.base import ApiStruct, Int32
 from kscale.objects.meta import KubeObject
 
 __all__ = [
+    "InfrastructureReference",
     "Machine",
     "MachineDeployment",
     "MachineNode",
@@ -16,7 +17,30 @@ __all__ = [
     "MachineSet",
     "MachineSpec",
     "MachineStatus",
+    "MachineTemplate",
+    "MachineTemplateSpec",
 ]
+
+
+class InfrastructureReference(ApiStruct):
+    """Which object of the infrastructure's provider machines are made by; older versions give its ``api_version``."""
+
+    kind: str = ""
+    name: str = ""
+    api_group: str = ""
+    api_version: str = ""
+
+
+class MachineTemplateSpec(ApiStruct):
+    """What machines are made by."""
+
+    infrastructure_ref: InfrastructureReference | None = None
+
+
+class MachineTemplate(ApiStruct):
+    """What every machine shall be."""
+
+    spec: MachineTemplateSpec = msgspec.field(default_factory=MachineTemplateSpec)
 
 
 class MachineScale(ApiStruct):
@@ -24,6 +48,7 @@ class MachineScale(ApiStruct):
 
     replicas: Int32 | None = None
     cluster_name: str = ""
+    template: MachineTemplate = msgspec.field(default_factory=MachineTemplate)
     provider_id_list: list[str] | None = msgspec.field(name="providerIDList", default=None)
 
 

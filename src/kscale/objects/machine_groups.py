@@ -11,12 +11,21 @@ import msgspec
 from kscale.objects.cluster_api import MachineDeployment, MachinePool, MachineSet
 from kscale.objects.core import Node, NodeSpec, NodeStatus, Taint
 from kscale.objects.durations import parse_duration
+from kscale.objects.infrastructure import Infrastructure
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.owners import controller_of
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["MACHINE_KINDS", "MachineGroups", "MachineOwner", "id_of_owner", "machine_groups", "owner_ids"]
+__all__ = [
+    "MACHINE_KINDS",
+    "InfrastructureOf",
+    "MachineGroups",
+    "MachineOwner",
+    "id_of_owner",
+    "machine_groups",
+    "owner_ids",
+]
 
 MACHINE_KINDS: Final = ("MachineDeployment", "MachineSet", "MachinePool")
 MachineOwner = MachineDeployment | MachineSet | MachinePool
@@ -31,6 +40,10 @@ _MOST_PODS: Final = "110"
 _DRIVERS: Final = ("dra-driver", "csi-driver")
 
 
+InfrastructureOf = Callable[[MachineOwner], Infrastructure | None]
+"""What the infrastructure's provider says of an owner's machines; None: nothing."""
+
+
 class MachineGroups(msgspec.Struct, kw_only=True):
     """The groups, in the order of the objects, and what is not as it was meant, by object."""
 
@@ -38,9 +51,12 @@ class MachineGroups(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
 
 
-def machine_groups(objects: Iterable[KubeObject], nodes: Iterable[Node]) -> MachineGroups:
+def machine_groups(
+    objects: Iterable[KubeObject], nodes: Iterable[Node], infrastructure: InfrastructureOf = lambda _: None
+) -> MachineGroups:
     """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
-    machines, or cpu and memory by annotation, which say what a new node is while there is none.
+    machines, or cpu and memory by annotation or of the ``infrastructure``, which say what a new node is while there is
+    none. Only of groups without nodes the infrastructure is asked.
 
     ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
     read are left out and told.
@@ -58,7 +74,7 @@ def machine_groups(objects: Iterable[KubeObject], nodes: Iterable[Node]) -> Mach
         if name in home:
             continue
         try:
-            group = _group(each, members.get(name, []), found.warnings)
+            group = _group(each, members.get(name, []), infrastructure, found.warnings)
         except ValueError as error:
             found.warnings.append(f"{name} cannot be scaled: {error}")
             continue
@@ -93,7 +109,7 @@ def _owner_of(node: Node) -> str:
 
 
 def _group(
-    each: MachineDeployment | MachineSet | MachinePool, nodes: list[str], warnings: list[str]
+    each: MachineOwner, nodes: list[str], infrastructure: InfrastructureOf, warnings: list[str]
 ) -> NodeGroup | None:
     """None for one that nobody wants scaled. Raises ValueError for what cannot be read."""
     notes = each.metadata.annotations or {}
@@ -107,9 +123,10 @@ def _group(
     if _PAUSED in notes:
         raise ValueError(f"annotation {_PAUSED}")
     replicas = each.spec.replicas or 0
-    template = _template(each, notes)
-    if template is None and not replicas:
-        raise ValueError("it has no machines, and no annotations say what one would be (cpu and memory)")
+    # A node that exists is a better model.
+    template = None if nodes else _template(each, notes, infrastructure(each))
+    if template is None and not nodes and not replicas:
+        raise ValueError("it has no machines, and nothing says what one would be (cpu and memory)")
     driven = [what for what in _DRIVERS if _CAPACITY + what in notes]
     if driven:
         warnings.append(f"{id_of_owner(each)}: not looked at: {', '.join(_CAPACITY + what for what in driven)}")
@@ -119,8 +136,7 @@ def _group(
         max_size=most,
         target_size=replicas,
         nodes=nodes,
-        # A node that exists is a better model.
-        template=None if nodes else template,
+        template=template,
         options=_options(each, notes, warnings),
     )
 
@@ -137,9 +153,11 @@ def _size(notes: dict[str, str], which: str, key: str) -> int:
     return size
 
 
-def _template(each: KubeObject, notes: dict[str, str]) -> NodeTemplate | None:
-    """What a new node is, by annotations. Raises ValueError for amounts that cannot be read."""
-    capacity: dict[str, Quantity] = {"pods": Quantity(_MOST_PODS)}
+def _template(each: KubeObject, notes: dict[str, str], found: Infrastructure | None) -> NodeTemplate | None:
+    """What a new node is, by annotations before the infrastructure (whose number of pods never counts, as upstream has
+    it). Raises ValueError for amounts that cannot be read."""
+    capacity: dict[str, Quantity] = {} if found is None else dict(found.capacity)
+    capacity["pods"] = Quantity(_MOST_PODS)
     for key, resource in _AMOUNTS.items():
         if _CAPACITY + key in notes:
             capacity[resource] = _amount(notes, key)
@@ -149,6 +167,8 @@ def _template(each: KubeObject, notes: dict[str, str]) -> NodeTemplate | None:
     if not {"cpu", "memory"} <= capacity.keys():
         return None
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    if found is not None:  # upstream's labels are empty then where the infrastructure does not tell its system
+        labels = {"kubernetes.io/os": found.operating_system, "kubernetes.io/arch": found.architecture}
     for pair in _listed(notes, "labels"):
         key, equal, value = pair.partition("=")
         if not equal:

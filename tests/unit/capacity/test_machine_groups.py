@@ -117,7 +117,7 @@ _LEAST, _MOST = _SIZES
         ({**_SIZES, _MOST: "-1"}, 1, "invalid max annotation"),
         ({**_SIZES, _LEAST: "9"}, 1, "its maximum size 5 is below its minimum 9"),
         ({**_SIZES, f"{_G}/paused": ""}, 1, f"annotation {_G}/paused"),
-        (_SIZES, 0, "no machines, and no annotations say what one would be"),
+        (_SIZES, 0, "no machines, and nothing says what one would be"),
         ({**_SIZES, **_SIZED, f"{_CAPACITY}cpu": "lots"}, 0, "'lots' is no amount"),
         ({**_SIZES, **_SIZED, f"{_CAPACITY}memory": "-1"}, 0, "'-1' is negative"),
         ({**_SIZES, **_SIZED, f"{_CAPACITY}labels": "pool"}, 0, "'pool' is no label"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -34,8 +34,9 @@ def owner_of(kind: str, name: str) -> dict[str, Any]:
 class Management(ThreadedApi):
     """A management cluster, and the nodes of the workload cluster."""
 
-    def __init__(self, *kinds: str) -> None:
-        super().__init__(map(served, kinds or ("Machine", "MachineDeployment", "MachineSet", "MachinePool")))
+    def __init__(self, *kinds: str, more: Iterable[ServedResource] = ()) -> None:
+        ours = map(served, kinds or ("Machine", "MachineDeployment", "MachineSet", "MachinePool"))
+        super().__init__([*ours, *more])
         self.nodes: list[Node] = []
 
     def cloud(self, *discovery: Discovery) -> MachineGroupsCloud:
@@ -194,3 +195,41 @@ def test_discovery(api: Management) -> None:
     for wrong in ("asg:tag=x", "clusterapi", "clusterapi:namespace", "clusterapi:=x"):
         with pytest.raises(InputError):
             read_discovery(wrong)
+
+
+TEMPLATE = ServedResource("infrastructure.cluster.x-k8s.io", "v1beta2", "MetalMachineTemplate", "metalmachinetemplates")
+
+
+@pytest.mark.parametrize("by", [{"apiGroup": TEMPLATE.group}, {"apiVersion": TEMPLATE.api_version}])
+def test_the_infrastructure_says_what_a_machine_will_be_where_annotations_do_not(by: dict[str, str]) -> None:
+    api = Management("Machine", "MachineDeployment", "MachineSet", "MachinePool", more=[TEMPLATE])
+    try:
+        told: dict[str, Any] = {
+            "apiVersion": TEMPLATE.api_version,
+            "kind": TEMPLATE.kind,
+            "metadata": {"name": "big", "namespace": "fleet"},
+            "status": {
+                "capacity": {"cpu": "8", "memory": "32Gi", "pods": "250", "example.com/odd": "many"},
+                "nodeInfo": {"architecture": "arm64", "operatingSystem": "linux"},
+            },
+        }
+        api.server.put(TEMPLATE.group_resource, told)
+        cpu = {"capacity.cluster-autoscaler.kubernetes.io/cpu": "6"}
+        spec = {
+            "replicas": 0,
+            "template": {"spec": {"infrastructureRef": {**by, "kind": TEMPLATE.kind, "name": "big"}}},
+        }
+        api.put("MachineDeployment", "md", spec, annotations={**SIZES, **cpu})
+        (group,) = api.cloud().refresh()
+        node = group.node_template.node
+        amounts = {name: str(amount) for name, amount in (node.status.allocatable or {}).items()}
+        assert amounts == {"cpu": "6", "memory": "32Gi", "pods": "110"}
+        assert node.metadata.labels == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
+        told["status"]["nodeInfo"] = {"architecture": "arm64", "cores": 8}  # no map of texts: upstream reads none of it
+        api.server.put(TEMPLATE.group_resource, told)
+        (group,) = api.cloud().refresh()
+        assert group.node_template.node.metadata.labels == {"kubernetes.io/os": "", "kubernetes.io/arch": ""}
+        api.server.drop(TEMPLATE.group_resource, "big", "fleet")
+        assert api.cloud().refresh() == []
+    finally:
+        api.end()

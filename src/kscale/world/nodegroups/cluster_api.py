@@ -10,15 +10,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kscale.effects import GetScale, List, Moment, Patch, PutScale, to_text
+from kscale.effects import Discover, GetScale, GetWhole, List, Moment, Patch, PutScale, to_text
 from kscale.errors import InputError, Problem
 from kscale.objects.autoscaling import Scale
 from kscale.objects.cluster_api import Machine, MachinePool
 from kscale.objects.core import Node
+from kscale.objects.infrastructure import Infrastructure, read_infrastructure
 from kscale.objects.machine_groups import MACHINE_KINDS, MachineOwner, id_of_owner, machine_groups, owner_ids
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
 from kscale.objects.owners import controller_of
+from kscale.objects.rest_mapping import RESTMapper, RESTMappingError
 from kscale.world.nodegroups.api_cloud import Ask, value_of
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
 
@@ -119,7 +121,7 @@ class MachineGroupsCloud(Provider):
                 of.setdefault(home.get(owner, owner), []).append(machine)
         wanted = [each for each in owners if not self._discovery or any(one.wants(each) for one in self._discovery)]
         nodes = self._nodes()
-        found = machine_groups(wanted, nodes)
+        found = machine_groups(wanted, nodes, self._infrastructure)
         for warning in found.warnings:
             _log.warning("%s", warning)
         by_id = {id_of_owner(each): each for each in owners}
@@ -150,6 +152,24 @@ class MachineGroupsCloud(Provider):
             instances=list(instances),
             instance_status={id_: status for id_, status in instances.items() if status is not None},
         )
+
+    def _infrastructure(self, owner: MachineOwner) -> Infrastructure | None:
+        """What the infrastructure's provider says of a group's machines. What cannot be read says nothing, and is
+        logged: annotations may say enough."""
+        reference = owner.spec.template.spec.infrastructure_ref
+        if reference is None:
+            return None
+        try:
+            version = reference.api_version
+            if reference.api_group:
+                mapper: RESTMapper = value_of(self._ask(Discover()))
+                (resource, *_) = mapper.resources(reference.api_group, reference.kind)
+                version = mapper.preferred(resource).api_version
+            asked = GetWhole(kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name)
+            return read_infrastructure(value_of(self._ask(asked)))
+        except (ProviderError, RESTMappingError) as error:
+            _log.warning("%s: unable to read infrastructure reference: %s", id_of_owner(owner), error)
+            return None
 
     def has_instance(self, node: Node) -> bool:
         """Whether there is a machine for a node; without one the cloud cannot tell."""
