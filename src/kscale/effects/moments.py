@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -56,5 +57,10 @@ def to_text(time: Moment, *, fraction: bool = False) -> str | None:
     if time == ZERO_TIME:
         return None
     whole, rest = divmod(time, SECOND)
-    text = (_EPOCH + timedelta(seconds=whole)).isoformat()[:-6]  # without +00:00; strftime takes ten times as long
+    text = _seconds_text(whole)
     return f"{text}.{rest:09d}Z" if fraction and rest else f"{text}Z"
+
+
+@lru_cache(maxsize=1024)  # the objects of one round share a few moments
+def _seconds_text(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:-6]  # without +00:00; strftime takes ten times as long

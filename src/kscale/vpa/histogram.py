@@ -8,6 +8,7 @@ is a view of one row with upstream's operations. Numbers equal upstream's bit fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -224,13 +225,16 @@ class Histograms:
         which = np.ascontiguousarray(rows, np.int64)
         weights = np.empty((len(which), self.options.num_buckets), np.uint32)
         self.native.save(which, weights)
-        saved = []
-        for row, line in zip(which.tolist(), weights, strict=True):
-            buckets = np.flatnonzero(line)
-            pairs = dict(zip(buckets.tolist(), line[buckets].tolist(), strict=True))
-            reference = int(self.reference[row]) if self.half_life else ZERO_TIME
-            saved.append(SavedHistogram(pairs, float(self.total[row]), reference))
-        return saved
+        lines, buckets = np.nonzero(weights)
+        pairs = list(zip(buckets.tolist(), weights[lines, buckets].tolist(), strict=True))
+        ends = [0, *np.cumsum(np.bincount(lines, minlength=len(which))).tolist()]
+        references = self.reference[which].tolist() if self.half_life else [ZERO_TIME] * len(which)
+        return [
+            SavedHistogram(dict(pairs[begin:end]), total, reference)
+            for (begin, end), total, reference in zip(
+                pairwise(ends), self.total[which].tolist(), references, strict=True
+            )
+        ]
 
 
 class Histogram:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.effects import Action, ApiError, Create, Delete, List, Patch, Progress
+from kscale.effects import Action, ApiError, Create, Delete, List, Moment, Patch, Progress
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.core import Namespace
 from kscale.objects.decode import from_dict
@@ -16,7 +16,8 @@ from kscale.objects.selector_text import parse_selector
 from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.vpa import RecommenderOptions, RecommenderState, Usage
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, Vpa, add_usage
-from kscale.vpa.recommender.maintain_checkpoints import ContainerCheckpoints, maintain_checkpoints_steps
+from kscale.vpa.recommender.container_checkpoints import ContainerCheckpoints
+from kscale.vpa.recommender.maintain_checkpoints import maintain_checkpoints_steps
 from unit.vpa.builders import vpa
 from unit.vpa.recorder import DAY, T0, Recorder, cluster
 from unit.vpa.worlds import World, nothing
@@ -235,9 +236,28 @@ def test_many_vpas_are_merged_together_as_alone() -> None:
     other, vpas = some()
     for one in vpas:
         alone = ContainerCheckpoints(other)
-        alone.prepare([one])
+        alone.prepare([one], T0)
         for container, status in alone.take(one, T0):
             assert found[one.name, container] == status
+
+
+@pytest.mark.parametrize("taken", [T0 + 60 * SECOND, T0 + DAY - SECOND, T0 + DAY, T0 + 2 * DAY])
+def test_a_window_that_closes_while_a_checkpoint_waits_is_in_it(taken: Moment) -> None:
+    def some() -> tuple[RecommenderState, list[Vpa]]:
+        state, vpas = with_vpas(2)
+        name = ("default", "pod00", "c1")
+        add_usage(state, Usage.from_events([(name, T0, 10**9, MEMORY_SAMPLE)]), T0)
+        return state, vpas
+
+    state, vpas = some()
+    early = ContainerCheckpoints(state)
+    early.prepare(vpas, T0)
+    other, same = some()
+    late = ContainerCheckpoints(other)
+    late.prepare(same, taken)
+    found = [early.take(one, taken) for one in vpas]
+    assert found == [late.take(one, taken) for one in same]
+    assert any(status.memory_histogram.bucket_weights for each in found for _, status in each) == (taken >= T0 + DAY)
 
 
 def test_history_in_prometheus_needs_no_checkpoints() -> None:

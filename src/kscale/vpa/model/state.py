@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 
 from kscale.effects import SECOND, ZERO_TIME, Moment
@@ -100,7 +101,7 @@ class RecommenderState:
     def matching_pods(self, vpa: Vpa) -> list[PodState]:
         """The pods that a VPA selects, by name."""
         pods = (pod for label_set in vpa.label_sets.values() for pod in label_set.pods.values())
-        return sorted(pods, key=lambda pod: pod.name)
+        return sorted(pods, key=attrgetter("name"))
 
     def add_pod(self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: Moment) -> PodState:
         """``AddOrUpdatePod``."""

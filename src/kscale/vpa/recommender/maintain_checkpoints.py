@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import numpy as np
-
 from kscale.effects import (
     DEADLINE_EXCEEDED,
     ApiError,
@@ -31,17 +29,16 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCheckpointSpec,
     VerticalPodAutoscalerCheckpointStatus,
 )
-from kscale.vpa.checkpoint import checkpoint_status
-from kscale.vpa.model import RecommenderState, Store, Vpa
-from kscale.vpa.model.merged import merge_containers
+from kscale.vpa.model import RecommenderState, Vpa
 from kscale.vpa.model.vpa import FETCHING_HISTORY
+from kscale.vpa.recommender.container_checkpoints import ContainerCheckpoints
 from kscale.vpa.recommender.update_vpas import API_VERSION
 
-__all__ = ["ContainerCheckpoints", "collect_checkpoints_steps", "maintain_checkpoints_steps", "orphaned"]
+__all__ = ["collect_checkpoints_steps", "maintain_checkpoints_steps", "orphaned"]
 
 _KIND: Final = "VerticalPodAutoscalerCheckpoint"
 _TOGETHER: Final = 64
-"""VPAs that are merged in one call."""
+"""VPAs that are prepared in one call."""
 _TOO_LATE: Final = "Failed to store all checkpoints within the configured `checkpoints-timeout`"
 
 
@@ -85,7 +82,7 @@ def _store_steps(
         while waiting:
             vpa = waiting.popleft()
             if vpa not in prepared:
-                prepared.prepare([vpa, *(waiting[i] for i in range(min(len(waiting), _TOGETHER - 1)))])
+                prepared.prepare([vpa, *(waiting[i] for i in range(min(len(waiting), _TOGETHER - 1)))], mine.now)
             yield from _write_steps(vpa, prepared, mine, diagnostics)
             if mine.now >= deadline:
                 return
@@ -135,54 +132,6 @@ def _save_steps(
         )
         outcome = yield from progress.act(Create(made))
     return outcome.error
-
-
-class ContainerCheckpoints:
-    """The checkpoints of VPAs: merged some at a time, finished one by one when their turn comes."""
-
-    def __init__(self, state: RecommenderState) -> None:
-        self._state = state
-        self._rows: dict[Vpa, tuple[Store, dict[str, int]]] = {}
-
-    def __contains__(self, vpa: Vpa) -> bool:
-        return vpa in self._rows
-
-    def prepare(self, vpas: Sequence[Vpa]) -> None:
-        """Merges what is known of some VPAs."""
-        names, store = merge_containers(self._state, vpas)
-        for vpa in vpas:
-            self._rows[vpa] = store, {}
-        for row, (vpa, name) in enumerate(names):
-            self._rows[vpa][1][name] = row
-
-    def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
-        """(container, checkpoint) of a prepared VPA, by name. It is forgotten then.
-
-        The memory window that is still open is taken out: its peak may yet be replaced.
-        """
-        store, rows = self._rows.pop(vpa)
-        self._take_out_open_windows(vpa, store, rows, now)
-        names = sorted(rows)
-        which = np.array([rows[name] for name in names], np.int64)
-        saved = zip(names, which.tolist(), store.memory.save(which), store.cpu.save(which), strict=True)
-        return [(name, checkpoint_status(store, row, memory, cpu, now)) for name, row, memory, cpu in saved]
-
-    def _take_out_open_windows(self, vpa: Vpa, merged: Store, rows: dict[str, int], now: Moment) -> None:
-        store = self._state.store
-        slots: list[int] = []
-        target: list[int] = []
-        for pod in self._state.matching_pods(vpa):
-            for name in sorted(pod.containers):
-                if name in pod.label_set.aggregates:
-                    slots.append(pod.containers[name].slot)
-                    target.append(rows[name])
-        which = np.array(slots, np.int64)
-        open_ = np.flatnonzero(store.window_end[which] > now)
-        if len(open_):
-            chosen = which[open_]
-            peak = np.maximum(store.memory_peak[chosen], store.oom_peak[chosen]).astype(np.float64)
-            into = np.array(target, np.int64)[open_]
-            merged.memory.add_samples(into, peak, np.ones(len(open_)), store.window_end[chosen], subtract=True)
 
 
 # -- deleting --------------------------------------------------------------------------------------------------

@@ -1,0 +1,91 @@
+"""The checkpoints of the containers of VPAs (upstream: ``checkpoint/checkpoint_writer.go``), of many VPAs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kscale.effects import Moment
+from kscale.objects.vpa import VerticalPodAutoscalerCheckpointStatus
+from kscale.vpa.checkpoint import checkpoint_status
+from kscale.vpa.histogram import SavedHistogram
+from kscale.vpa.model import RecommenderState, Store, Vpa
+from kscale.vpa.model.merged import merge_containers
+
+__all__ = ["ContainerCheckpoints"]
+
+_NEVER: Final = np.iinfo(np.int64).max
+
+
+class _Prepared(NamedTuple):
+    """Columns of some VPAs whose histograms were saved; ``until``: when the first of the open windows of one closes."""
+
+    store: Store
+    memory: list[SavedHistogram]
+    cpu: list[SavedHistogram]
+    rows: dict[str, int]
+    until: Moment
+
+
+class ContainerCheckpoints:
+    """The checkpoints of VPAs: those of some prepared together, handed out one by one when their turn comes."""
+
+    def __init__(self, state: RecommenderState) -> None:
+        self._state = state
+        self._prepared: dict[Vpa, _Prepared] = {}
+
+    def __contains__(self, vpa: Vpa) -> bool:
+        return vpa in self._prepared
+
+    def prepare(self, vpas: Sequence[Vpa], now: Moment) -> None:
+        """Merges what is known of some VPAs, and saves it.
+
+        A memory window that is still open is taken out: its peak may yet be replaced.
+        """
+        names, store = merge_containers(self._state, vpas)
+        rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in vpas}
+        for row, (vpa, name) in enumerate(names):
+            rows[vpa][name] = row
+        until = self._take_out_open_windows(store, rows, now)
+        which = np.arange(len(names))
+        memory, cpu = store.memory.save(which), store.cpu.save(which)
+        for vpa, closes in zip(vpas, until.tolist(), strict=True):
+            self._prepared[vpa] = _Prepared(store, memory, cpu, rows[vpa], closes)
+
+    def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
+        """(container, checkpoint) of a prepared VPA, by name. It is forgotten then."""
+        if now >= self._prepared[vpa].until:
+            self.prepare([vpa], now)
+        store, memory, cpu, rows, _ = self._prepared.pop(vpa)
+        return [(name, checkpoint_status(store, row, memory[row], cpu[row], now)) for name, row in sorted(rows.items())]
+
+    def _take_out_open_windows(
+        self, merged: Store, rows: dict[Vpa, dict[str, int]], now: Moment
+    ) -> npt.NDArray[np.int64]:
+        """When the first of the windows of each VPA closes that were taken out."""
+        store = self._state.store
+        slots: list[int] = []
+        target: list[int] = []
+        owner: list[int] = []
+        for number, (vpa, own) in enumerate(rows.items()):
+            for pod in self._state.matching_pods(vpa):
+                aggregates = pod.label_set.aggregates
+                for name, container in pod.containers.items():  # in any order: each name has a row of its own
+                    if name in aggregates:
+                        slots.append(container.slot)
+                        target.append(own[name])
+                        owner.append(number)
+        until = np.full(len(rows), _NEVER)
+        which = np.array(slots, np.int64)
+        open_ = np.flatnonzero(store.window_end[which] > now)
+        if len(open_):
+            chosen = which[open_]
+            end = store.window_end[chosen]
+            peak = np.maximum(store.memory_peak[chosen], store.oom_peak[chosen]).astype(np.float64)
+            into = np.array(target, np.int64)[open_]
+            merged.memory.add_samples(into, peak, np.ones(len(open_)), end, subtract=True)
+            np.minimum.at(until, np.array(owner, np.int64)[open_], end)
+        return until
