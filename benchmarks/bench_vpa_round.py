@@ -73,19 +73,23 @@ def pod(i: int, k: int, generation: int = 0) -> Pod:
 
 
 def measured(pods: list[Pod], at: Moment) -> list[PodMetrics]:
+    """No two of 97 pods in a row use the same."""
     time_ = to_text(at)
-    usage = [{"name": name, "usage": {"cpu": "150m", "memory": "200Mi"}} for name in CONTAINERS]
+    usages = [
+        [{"name": name, "usage": {"cpu": f"{150 + 7 * i}m", "memory": f"{200 + 5 * i}Mi"}} for name in CONTAINERS]
+        for i in range(97)
+    ]
     return [
         from_dict(
             {
                 "metadata": {"name": each.name, "namespace": each.namespace},
                 "timestamp": time_,
                 "window": "30s",
-                "containers": usage,
+                "containers": usages[i % len(usages)],
             },
             PodMetrics,
         )
-        for each in pods
+        for i, each in enumerate(pods)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from kscale._native import _histogram
@@ -32,6 +33,8 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 MAX_AMOUNT: Final = 10**14
 """The largest amount of either resource: millicores, bytes."""
+_RECURRING: Final = 2**16
+"""Amounts whose quantities are kept: most are the upper edge of one of a few hundred buckets, round after round."""
 
 
 def amount(x: float) -> int:
@@ -58,11 +61,13 @@ def cpu_from_cores(cores: float) -> int:
     return amount(cores * 1000.0)
 
 
+@lru_cache(maxsize=_RECURRING)
 def cpu_quantity(millicores: int) -> Quantity:
     """Millicores as a quantity."""
     return Quantity.from_int(millicores, DECIMAL_SI, -3)
 
 
+@lru_cache(maxsize=_RECURRING)
 def memory_quantity(size: int) -> Quantity:
     """Bytes as a quantity, in binary units where they come out whole."""
     return Quantity.from_int(size, BINARY_SI)
