@@ -17,7 +17,7 @@ def went_by(snapshot: Snapshot, report: LoopReport) -> dict[str, Any]:
     each group. To be redacted before it is shown."""
     pods: dict[int, list[dict[str, Any]]] = {}
     for i, node in enumerate(snapshot.placed_node.tolist()):
-        pods.setdefault(node, []).append(to_dict(snapshot.placed_record(i).pod))
+        pods.setdefault(node, []).append(to_dict(snapshot.placed[i].pod))
     nodes = [{"Node": to_dict(node), "Pods": pods.get(i, [])} for i, node in enumerate(snapshot.columns.objects)]
     waiting = report.scale_up.schedulable if report.scale_up is not None else []
     told = [to_dict(record.pod) for record in snapshot.records(waiting)]

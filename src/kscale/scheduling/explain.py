@@ -143,7 +143,7 @@ class Explainer:
         snapshot = self.ctx.snapshot
         rows = np.flatnonzero(snapshot.placed_node == node).tolist()
         classes = snapshot.interner.classes
-        return [snapshot.placed_key(row) for row in rows if means(classes[int(snapshot.placed_class[row])])]
+        return [snapshot.placed.key(row) for row in rows if means(classes[int(snapshot.placed_class[row])])]
 
     def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
         """The pods that are meant in the topology domain of an existing node, in order of appearance."""
@@ -179,7 +179,7 @@ class Explainer:
         return np.sort(np.concatenate(chosen))
 
     def _keys(self, rows: NDArray[np.int64]) -> list[str]:
-        return [self.ctx.snapshot.placed_key(row) for row in rows.tolist()]
+        return [self.ctx.snapshot.placed.key(row) for row in rows.tolist()]
 
 
 def _broken(no: Verdict) -> Verdict:

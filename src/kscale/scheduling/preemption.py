@@ -90,7 +90,7 @@ def _pending(snapshot: Snapshot, pod: str) -> PodRecord:
 def _lower(snapshot: Snapshot, priority: int) -> dict[str, list[PodRecord]]:
     """By node, the pods of a lower priority, the most important first (``MoreImportantPod``)."""
     found: dict[str, list[PodRecord]] = {}
-    for record, node in zip(snapshot.placed_records, snapshot.placed_node.tolist(), strict=True):
+    for record, node in zip(snapshot.placed, snapshot.placed_node.tolist(), strict=True):
         if record.priority < priority:
             found.setdefault(snapshot.nodes[node], []).append(record)
     return {node: sorted(records, key=_importance) for node, records in found.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from kscale.objects.capacity_buffers import CapacityBuffer
 from kscale.objects.core import PodTemplate, Service
 from kscale.objects.meta import KubeObject
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.provisioning_requests import ProvisioningRequest
 from kscale.objects.quota import CapacityQuota
@@ -78,6 +79,18 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
         """The same for kinds that did not change."""
         fresh = {field: make(objects) for field, (of, make) in _FIELDS.items() if not of.isdisjoint(kinds)}
         return msgspec.structs.replace(self, **fresh)
+
+    def with_devices(self, nodes: Sequence[NodeTemplate]) -> Informers:
+        """What they hold once more nodes are there: these bring their CSINodes and ResourceSlices with them."""
+        csi_nodes = {each.csi_node.name: each.csi_node for each in nodes if each.csi_node is not None}
+        slices = [found for each in nodes for found in each.resource_slices]
+        if not csi_nodes and not slices:
+            return self
+        return msgspec.structs.replace(
+            self,
+            csi_nodes={**self.csi_nodes, **csi_nodes},
+            resource_slices=[*self.resource_slices, *slices],
+        )
 
 
 _Objects = dict[str, dict[str, Any]]

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.snapshot.classifying import Classifier
 from kscale.snapshot.columns import NodeColumns, read_only
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner, PodClass
 from kscale.snapshot.memo import Memo
+from kscale.snapshot.placed_pods import PlacedPods
 from kscale.snapshot.pod_index import PodIndex
 from kscale.snapshot.pod_rows import PodRows
-from kscale.snapshot.pod_states import FINISHED, GATED, PLACED, TERMINATING
+from kscale.snapshot.pod_states import ELSEWHERE, GATED
 from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Snapshot"]
 
-
-_ELSEWHERE: Final = {
-    GATED: "waits for its scheduling gates",
-    TERMINATING: "is being deleted",
-    FINISHED: "has finished",
-    PLACED: "runs on a node that is not in the input",
-}
 
 _SHOWN: Final = ("placed", "pending")
 
@@ -127,14 +121,14 @@ class Snapshot:
         return self.columns.names
 
     @cached_property
+    def placed(self) -> PlacedPods:
+        """The placed pods themselves, in order of appearance."""
+        return PlacedPods(self.table, self._placed_rows, self._added)
+
+    @property
     def pods(self) -> tuple[str, ...]:
         """Placed pods, ``namespace/name``, in order of appearance."""
-        keys, rows = self.table.keys, self._placed_rows  # rows rise
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-            found = tuple(keys[int(rows[0]) : int(rows[-1]) + 1])
-        else:
-            found = tuple([keys[row] for row in rows.tolist()])
-        return found + tuple(pod.key for pod in self._added)
+        return self.placed.keys
 
     @cached_property
     def pending(self) -> tuple[str, ...]:
@@ -147,50 +141,10 @@ class Snapshot:
         """The pending pods themselves, made when asked for; columns of them without making any."""
         return PodRows(self.table, self._pending_rows)
 
-    @cached_property
-    def placed_records(self) -> list[PodRecord]:
-        """The placed pods themselves, in order of appearance."""
-        return [*map(self.table.record, self._placed_rows.tolist()), *self._added]
-
     @property
     def gated_records(self) -> list[PodRecord]:
         """The pods that wait for their scheduling gates, in order of appearance."""
         return [self.table.record(row) for row in np.flatnonzero(self.table.column("state") == GATED).tolist()]
-
-    @property
-    def placed_parts(self) -> tuple[NDArray[np.int64], tuple[PodRecord, ...]]:
-        """The placed pods: rows of ``table``, and behind them pods that a decision put there."""
-        return self._placed_rows, self._added
-
-    def placed_record(self, at: int) -> PodRecord:
-        """A placed pod by its position in ``pods``."""
-        known = len(self._placed_rows)
-        return self.table.record(int(self._placed_rows[at])) if at < known else self._added[at - known]
-
-    def placed_key(self, at: int) -> str:
-        """``namespace/name`` of a placed pod by its position in ``pods``."""
-        known = len(self._placed_rows)
-        return self.table.keys[int(self._placed_rows[at])] if at < known else self._added[at - known].key
-
-    @cached_property
-    def placed_priority(self) -> NDArray[np.int64]:
-        """Priorities of the placed pods, 0 for one without: int64[M]."""
-        own = np.array([pod.priority for pod in self._added], dtype=np.int64)
-        return read_only(np.concatenate([self.table.column("priority")[self._placed_rows], own]))
-
-    def placed_where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some placed pods (by position in ``pods``) for which a test holds that depends on the pod alone. The
-        test is made once a pod: ``what`` names it."""
-        known = len(self._placed_rows)
-        rows = self._placed_rows[positions[positions < known]]
-        stamps, memo = self.table.column("stamp")[rows], self.table.memo
-        with memo.lock:
-            answers = memo.of(what)  # 1 = no, 2 = yes
-            for i in np.flatnonzero(answers[stamps] == 0).tolist():
-                answers[stamps[i]] = 1 + test(self.table.record(int(rows[i])).pod)
-            yes = answers[stamps] == 2
-        own = [at for at in positions[positions >= known].tolist() if test(self._added[at - known].pod)]
-        return np.concatenate([positions[positions < known][yes], np.array(own, dtype=np.int64)])
 
     @property
     def pod_index(self) -> PodIndex:
@@ -213,7 +167,7 @@ class Snapshot:
     def whereabouts(self, key: str) -> str:
         """Why a pod of the input is neither pending nor placed here, for messages; empty if it is not in the input."""
         for row, found in enumerate(self.table.keys):
-            if found == key and (said := _ELSEWHERE.get(int(self.table.column("state")[row]))):
+            if found == key and (said := ELSEWHERE.get(int(self.table.column("state")[row]))):
                 return said
         return ""
 
@@ -284,42 +238,17 @@ class Snapshot:
             have -= taken
         return have
 
+    @cached_property
+    def _classifier(self) -> Classifier:
+        return Classifier(self.interner, self.informers.leftovers if self.dra else ())
+
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
         """The classes of pods that are not in the snapshot, or not placed in it."""
-        if self._has_leftovers:
-            return [self._class_of(record) for record in pods]
-        if isinstance(pods, PodRows) and self._shares(pods.table) and pods.pending:
-            return [self.interner.classes[number] for number in pods.classes.tolist()]
-        return [self._class_of(record) for record in pods]
+        return self._classifier.classes(pods)
 
     def distinct_classes(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
         """(the classes of pods as :meth:`classify` tells them, each once in order of appearance; int32[n]: which)."""
-        if not self._has_leftovers and isinstance(pods, PodRows) and self._shares(pods.table) and pods.pending:
-            indices = pods.classes
-        else:
-            indices = np.fromiter((each.index for each in self.classify(pods)), np.int32, len(pods))
-        numbers, first, inverse = np.unique(indices, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        rank = np.empty(len(order), dtype=np.int32)
-        rank[order] = np.arange(len(order), dtype=np.int32)
-        return [self.interner.classes[number] for number in numbers[order].tolist()], rank[inverse.reshape(-1)]
-
-    def _shares(self, table: PodTable) -> bool:
-        """Whether the table's numbers of classes are those of this snapshot's interner."""
-        return table.interner is self.interner
-
-    @property
-    def _has_leftovers(self) -> bool:
-        """Whether a pod may be unlike others of its class, for a claim that names it."""
-        return self.dra and bool(self.informers.leftovers)
-
-    def _class_of(self, record: PodRecord) -> PodClass:
-        if self._has_leftovers and record.pod.metadata.uid in self.informers.leftovers:
-            return self.interner.classify(record.pod, placed=False, named=True)
-        known, classes = record.pod_class, self.interner.classes
-        if known is not None and known.index < len(classes) and classes[known.index] is known:
-            return known  # of this interner
-        return self.interner.classify(record.pod, placed=False)
+        return self._classifier.distinct(pods)
 
     @cached_property
     def pending_classes(self) -> list[PodClass]:
@@ -382,7 +311,6 @@ class Snapshot:
         stays[[known[name] for name in without]] = False
         kept = np.flatnonzero(stays)
         base = self.keeping(stays[self.placed_node]) if without else self
-        rows, added = base.placed_parts
         number = np.full(len(self.columns), -1, dtype=np.int32)
         number[kept] = np.arange(len(columns) - len(fresh), dtype=np.int32)
 
@@ -399,18 +327,18 @@ class Snapshot:
         made = Snapshot(
             interner=self.interner,
             nodes=columns,
-            informers=_with_devices(self.informers, fresh),
+            informers=self.informers.with_devices(fresh),
             used={name: of_nodes(column) for name, column in base.used.items()},
             pod_count=of_nodes(base.pod_count),
             table=self.table,
-            placed_rows=rows,
+            placed_rows=base.placed.rows,
             placed_node=number[base.placed_node],
             pending_rows=self._pending_rows,
             counts=base.counts,
             csi=self.csi,
             dra=self.dra,
             now=self.now,
-            added=added,
+            added=base.placed.added,
         )
         return made.with_placed(records, homes) if records else made
 
@@ -467,16 +395,3 @@ class _Without:
             keep[gone] = False
             last = self._last = gone.copy(), snapshot.keeping(keep)
         return last[1]
-
-
-def _with_devices(informers: Informers, fresh: Sequence[NodeTemplate]) -> Informers:
-    """What the informers hold besides, once the nodes are there."""
-    csi_nodes = {each.csi_node.name: each.csi_node for each in fresh if each.csi_node is not None}
-    slices = [found for each in fresh for found in each.resource_slices]
-    if not csi_nodes and not slices:
-        return informers
-    return replace(
-        informers,
-        csi_nodes={**informers.csi_nodes, **csi_nodes},
-        resource_slices=[*informers.resource_slices, *slices],
-    )

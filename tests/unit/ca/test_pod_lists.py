@@ -217,7 +217,7 @@ def test_expendable_pods_of_a_snapshot(cutoff: int, gone: set[str]) -> None:
     ranks = {"low": -11, "minus": -10, "zero": 0, "none": None, "high": 5}
     placed = [pod(name, 1, 1, spec={"node_name": "n", "priority": rank}) for name, rank in ranks.items()]
     snapshot = Cluster([node("n", 1000, 100, ready=True), *placed]).snapshot()
-    assert {snapshot.placed_key(at) for at in expendable_placed(snapshot, cutoff)} == {f"default/{n}" for n in gone}
+    assert {snapshot.placed.key(at) for at in expendable_placed(snapshot, cutoff)} == {f"default/{n}" for n in gone}
     left = snapshot_without_expendable(snapshot, cutoff)
     assert set(left.pods) == {f"default/{name}" for name in ranks} - {f"default/{name}" for name in gone}
     assert snapshot_without_expendable(left, cutoff) is left

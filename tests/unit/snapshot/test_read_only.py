@@ -47,7 +47,7 @@ def test_arrays(which: int) -> None:
     snapshot = others(made())[which]
     arrays = [*snapshot.used.values(), snapshot.pod_count, snapshot.placed_class, snapshot.placed_node]
     columns = snapshot.columns
-    arrays += [snapshot.placed_priority, columns.slots, columns.unschedulable, columns.taint_ids]
+    arrays += [snapshot.placed.priorities, columns.slots, columns.unschedulable, columns.taint_ids]
     arrays += [*columns.allocatable.values(), columns.label("zone").ids]
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):

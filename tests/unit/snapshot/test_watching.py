@@ -31,7 +31,7 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
     found = [record.pod for record in index.records()]
     return {
         "nodes": [(node.name, node.metadata.labels, node.spec.unschedulable) for node in snapshot.columns.objects],
-        "placed": (snapshot.pods, snapshot.placed_node.tolist(), snapshot.placed_priority.tolist()),
+        "placed": (snapshot.pods, snapshot.placed_node.tolist(), snapshot.placed.priorities.tolist()),
         "pending": (snapshot.pending, list(snapshot.pending_records.uids())),
         "counts": snapshot.counts,
         "used": {name: column.tolist() for name, column in snapshot.used.items() if column.any()},
@@ -40,7 +40,7 @@ def meaning(snapshot: Snapshot) -> dict[str, Any]:
             (c.namespace, c.labels, c.demand, c.occupancy, c.owner, c.terminating, c.node_affinity, c.ports)
             for c in (classes[i] for i in snapshot.placed_class.tolist())
         ],
-        "uids": [record.uid for record in snapshot.placed_records],
+        "uids": [record.uid for record in snapshot.placed],
         "index": [
             index.keys, *(c.tolist() for c in (index.phase, index.ready, index.since, index.started, index.deleted))
         ],

@@ -27,11 +27,11 @@ def without_expendable(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
 
 def expendable_placed(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
     """Placed pods that are expendable, by position in ``snapshot.pods``: int64[n]."""
-    low = np.flatnonzero(snapshot.placed_priority < cutoff)
+    low = np.flatnonzero(snapshot.placed.priorities < cutoff)
     if cutoff <= 0 or not len(low):
         return low
     # A pod without priority has 0 in the column.
-    return snapshot.placed_where(_HAS_PRIORITY, lambda pod: pod.spec.priority is not None, low)
+    return snapshot.placed.where(_HAS_PRIORITY, lambda pod: pod.spec.priority is not None, low)
 
 
 def snapshot_without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:

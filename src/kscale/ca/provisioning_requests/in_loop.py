@@ -120,8 +120,8 @@ class Provisioning:
 
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
         """Where the pods go whose capacity is kept; None: there are none."""
-        every = snapshot.placed_where(_CONSUMES, _consumes, np.arange(len(snapshot.placed_node)))
-        there = [snapshot.placed_record(at).pod for at in every.tolist()]
+        every = snapshot.placed.where(_CONSUMES, _consumes, np.arange(len(snapshot.placed_node)))
+        there = [snapshot.placed[at].pod for at in every.tolist()]
         booking = yield from booking_steps(self.requests, there, now=now, instance=self._instance)
         self.warnings += booking.warnings
         if not booking.pods:

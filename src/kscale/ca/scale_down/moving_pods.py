@@ -72,7 +72,7 @@ class MovingPods:
         self._snapshot = snapshot
         self.memo = Memo()
         self._numbers: tuple[NDArray[np.int32], dict[str, int]] | None = None
-        self._rows, added = snapshot.placed_parts
+        self._rows, added = snapshot.placed.rows, snapshot.placed.added
         self._more = (*added, *more)
         interner, table = snapshot.interner, snapshot.table
         classes = snapshot.placed_class

@@ -231,7 +231,7 @@ class ScaleUpLoop:
     def _with_missing(self, waiting: WaitingPods) -> WaitingPods:
         """The pods, then those that controllers have not made yet."""
         snapshot = self.scene.snapshot
-        records = [*snapshot.placed_records, *waiting.records, *snapshot.gated_records]
+        records = [*snapshot.placed, *waiting.records, *snapshot.gated_records]
         missing = missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
         self.before.made_up = MadeUpPods(missing=frozenset(pod.key for pod in missing))
         return waiting.followed_by(missing)

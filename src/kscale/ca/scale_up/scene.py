@@ -95,7 +95,7 @@ class Scene:
         """The pods of the nodes, as far as the nodes exist."""
         snapshot, index = self.snapshot, self.snapshot.columns.index
         return {
-            name: [snapshot.placed_record(at) for at in np.flatnonzero(snapshot.placed_node == index[name]).tolist()]
+            name: [snapshot.placed[at] for at in np.flatnonzero(snapshot.placed_node == index[name]).tolist()]
             for name in names
             if name in index
         }
@@ -141,14 +141,14 @@ class Scene:
         snapshot, informers, index = self.snapshot, self.snapshot.informers, self.snapshot.columns.index
         wanted = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         wanted[[index[node.metadata.name] for node in nodes if node.metadata.name in index]] = True
-        at = snapshot.placed_where(_STAYING, _may_stay, np.flatnonzero(wanted[snapshot.placed_node]))
+        at = snapshot.placed.where(_STAYING, _may_stay, np.flatnonzero(wanted[snapshot.placed_node]))
         pods: dict[int, list[int]] = {}
         for i, where in zip(at.tolist(), snapshot.placed_node[at].tolist(), strict=True):
             pods.setdefault(where, []).append(i)
         slices: dict[str | None, list[ResourceSlice]] = {}
         for each in informers.resource_slices:
             slices.setdefault(each.spec.node_name, []).append(each)
-        rows, added = snapshot.placed_parts
+        rows, added = snapshot.placed.rows, snapshot.placed.added
         stamps, memo = snapshot.table.column("stamp"), snapshot.table.memo
 
         def example(node: Node) -> NodeTemplate:
@@ -156,7 +156,7 @@ class Scene:
             here, published, csi = pods.get(index[name], []), slices.get(name, []), informers.csi_nodes.get(name)
 
             def make() -> NodeTemplate:
-                found = [snapshot.placed_record(i).pod for i in here]
+                found = [snapshot.placed[i].pod for i in here]
                 return NodeTemplate(node=node, pods=found, csi_node=csi, resource_slices=published)
 
             if added:
@@ -194,7 +194,7 @@ class Scene:
         gone = expendable_placed(snapshot, options.expendable_pods_priority_cutoff)
         if not options.allowed_scheduler_names:
             return gone
-        running = [snapshot.placed_record(at).pod for at in range(len(snapshot.placed_node))]
+        running = [snapshot.placed[at].pod for at in range(len(snapshot.placed_node))]
         excluded = {id(pod) for pod in split(running, allowed=options.allowed_scheduler_names).excluded}
         return np.union1d(gone, np.flatnonzero([id(pod) in excluded for pod in running]))
 

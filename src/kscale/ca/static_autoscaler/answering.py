@@ -28,7 +28,7 @@ def answering(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Resp
             case List(kind="Pod", nodes=nodes) if nodes is not None:
                 wanted = [snapshot.columns.index[name] for name in nodes if name in snapshot.columns.index]
                 where = np.flatnonzero(np.isin(snapshot.placed_node, wanted)).tolist()
-                return [snapshot.placed_record(at).pod for at in where]
+                return [snapshot.placed[at].pod for at in where]
             case List(kind="PodDisruptionBudget"):
                 return snapshot.informers.budgets
             case List(kind=kind):

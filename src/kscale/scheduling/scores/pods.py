@@ -60,7 +60,7 @@ def _amount(amounts: ResourceList, name: str) -> int:
 
 class _NonZeroUsed:
     def __init__(self, snapshot: Snapshot) -> None:
-        rows, added = snapshot.placed_parts
+        rows, added = snapshot.placed.rows, snapshot.placed.added
         shapes = shapes_of(snapshot.table, rows)
         numbers, which = np.unique(shapes, return_inverse=True)
         each = np.zeros((len(numbers) + len(added), 2), dtype=np.int64)

@@ -221,7 +221,7 @@ class KubernetesStores:
             number = numbers.get(name)
             if number is None:
                 continue
-            placed = (snapshot.placed_record(at).pod for at in np.flatnonzero(snapshot.placed_node == number).tolist())
+            placed = (snapshot.placed[at].pod for at in np.flatnonzero(snapshot.placed_node == number).tolist())
             found += [pod for pod in placed if pod.spec.node_name == name]  # and not only nominated
         return found
 

@@ -62,7 +62,7 @@ def scale_down_node(
 def _pods_on(snapshot: Snapshot, name: str, cutoff: int) -> list[Pod]:
     snapshot = snapshot_without_expendable(snapshot, cutoff)
     where = np.flatnonzero(snapshot.placed_node == snapshot.columns.index[name]).tolist()
-    return [snapshot.placed_record(at).pod for at in where]
+    return [snapshot.placed[at].pod for at in where]
 
 
 def _used(
