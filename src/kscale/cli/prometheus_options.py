@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -72,22 +72,28 @@ class PrometheusFlags(OptionGroup):
             rich_help_panel=_PANEL,
         ),
     ] = None
-    history_length: Annotated[str, typer.Option("--history-length", help="How far back.", rich_help_panel=_PANEL)] = (
-        "8d"
-    )
+    history_length: Annotated[
+        str | None, typer.Option("--history-length", help="How far back (default 8d).", rich_help_panel=_PANEL)
+    ] = None
     history_resolution: Annotated[
-        str, typer.Option("--history-resolution", help="From value to value.", rich_help_panel=_PANEL)
-    ] = "5m"
+        str | None,
+        typer.Option("--history-resolution", help="From value to value (default 5m).", rich_help_panel=_PANEL),
+    ] = None
     prometheus_concurrency: Annotated[
-        int,
-        typer.Option("--prometheus-concurrency", min=1, help="Questions at a time.", rich_help_panel=_PANEL),
-    ] = 4
-    prometheus_budget: Annotated[
-        str,
+        int | None,
         typer.Option(
-            "--prometheus-budget", metavar="BYTES", help="More answers than this end it.", rich_help_panel=_PANEL
+            "--prometheus-concurrency", min=1, help="Questions at a time (default 4).", rich_help_panel=_PANEL
         ),
-    ] = "4Gi"
+    ] = None
+    prometheus_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--prometheus-budget",
+            metavar="BYTES",
+            help="More answers than this end it (default 4Gi).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
 
     def check(self) -> None:
         """Raises BadParameter for options that nothing reads."""
@@ -98,24 +104,22 @@ class PrometheusFlags(OptionGroup):
             ("--prometheus-bearer-token-file", self.prometheus_bearer_token_file),
             ("--prometheus-insecure", self.prometheus_insecure),
             ("--prometheus-label", self.prometheus_label),
+            ("--history-length", self.history_length),
+            ("--history-resolution", self.history_resolution),
+            ("--prometheus-concurrency", self.prometheus_concurrency),
+            ("--prometheus-budget", self.prometheus_budget),
         ):
-            if value:
+            if value not in (None, False, []):
                 raise typer.BadParameter("needs --prometheus-url", param_hint=option)
 
     def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
         """What the containers of the namespaces (none: all) used until ``now`` (None: the clock's time). Raises
         InputError."""
-        from kscale.objects.quantity import Quantity, QuantityError
         from kscale.world.metrics.range_queries import RangeLimits, RangeQueries
         from kscale.world.metrics.usage_history import ContainerUsage
 
-        try:
-            budget = Quantity(self.prometheus_budget).value()
-        except QuantityError:
-            text = f"{self.prometheus_budget!r} is not a quantity"
-            raise typer.BadParameter(text, param_hint="--prometheus-budget") from None
-        step = _duration(self.history_resolution, "--history-resolution")
-        length = _duration(self.history_length, "--history-length")
+        step = _duration("5m" if self.history_resolution is None else self.history_resolution, "--history-resolution")
+        length = _duration("8d" if self.history_length is None else self.history_length, "--history-length")
         end = (moment(datetime.now(UTC)) if now is None else now) // step * step
         usage = ContainerUsage(
             start=end - length,
@@ -124,11 +128,16 @@ class PrometheusFlags(OptionGroup):
             namespaces=namespaces,
             labels=[_label(text) for text in self.prometheus_label or ()],
         )
-        limits = RangeLimits(concurrency=self.prometheus_concurrency, total_bytes=budget)
-        queries = RangeQueries(self._client().query, limits)
+        limits = RangeLimits()
+        if self.prometheus_concurrency is not None:
+            limits = replace(limits, concurrency=self.prometheus_concurrency)
+        if self.prometheus_budget is not None:
+            limits = replace(limits, total_bytes=_bytes(self.prometheus_budget, "--prometheus-budget"))
+        client = self._client()
+        queries = RangeQueries(client.query, limits)
         yield from _run(usage.batches(queries))
         traffic = queries.traffic
-        terminal.note(f"{traffic.queries:,} queries of {self.prometheus_url}: {traffic.received / 1e6:,.1f} MB")
+        terminal.note(f"{traffic.queries:,} queries of {client.server}: {traffic.received / 1e6:,.1f} MB")
 
     def _client(self) -> Prometheus:
         from kscale.series.prometheus_history import authorization
@@ -147,6 +156,18 @@ class PrometheusFlags(OptionGroup):
 
         headers = dict(_header(text) for text in self.prometheus_header or ())
         return Prometheus(self.prometheus_url, authorization=token, headers=headers, insecure=self.prometheus_insecure)
+
+
+def _bytes(text: str, option: str) -> int:
+    from kscale.objects.quantity import Quantity, QuantityError
+
+    try:
+        found = Quantity(text).value()
+    except QuantityError:
+        raise typer.BadParameter(f"{text!r} is not a quantity", param_hint=option) from None
+    if found < 1:
+        raise typer.BadParameter(f"{text} is less than a byte", param_hint=option)
+    return found
 
 
 def _duration(text: str, option: str) -> int:

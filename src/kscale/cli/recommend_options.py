@@ -93,9 +93,12 @@ class History(OptionGroup):
         ),
     ] = field(default_factory=list)
     label_map: Annotated[
-        str, typer.Option("--label-map", metavar="A=B,...", help="Other names of columns or labels, e.g. pod=pod_name.")
-    ] = ""
-    time_unit: Annotated[str, typer.Option("--time-unit", help="Of times that are numbers: s, ms, us, ns.")] = "s"
+        str | None,
+        typer.Option("--label-map", metavar="A=B,...", help="Other names of columns or labels, e.g. pod=pod_name."),
+    ] = None
+    time_unit: Annotated[
+        str | None, typer.Option("--time-unit", help="Of times that are numbers: s (the default), ms, us, ns.")
+    ] = None
     metric: Annotated[
         Metric | None, typer.Option("--metric", help="What Prometheus's series are of whose names do not say it.")
     ] = None
@@ -106,10 +109,22 @@ class History(OptionGroup):
         int, typer.Option("--points-required", min=1, help="Advise only from this many CPU samples on.")
     ] = 100
 
+    def check(self) -> None:
+        """Raises BadParameter for options that nothing reads."""
+        if self.history:
+            return
+        for option, value in (
+            ("--label-map", self.label_map),
+            ("--time-unit", self.time_unit),
+            ("--metric", self.metric),
+        ):
+            if value is not None:
+                raise typer.BadParameter("needs --history", param_hint=option)
+
     def columns(self) -> dict[str, str]:
         """The label map."""
         found = {}
-        for part in filter(None, self.label_map.split(",")):
+        for part in filter(None, (self.label_map or "").split(",")):
             name, sign, other = part.partition("=")
             if not sign or name not in _COLUMNS:
                 raise typer.BadParameter(f"{part!r}: expected NAME=OTHER with NAME of {', '.join(_COLUMNS)}")
@@ -124,7 +139,7 @@ class History(OptionGroup):
 
     def batches(self, threads: int) -> UsageFiles:
         """All rows of all files."""
-        return UsageFiles(self.history, self.columns(), self.time_unit, threads, self.metric or "")
+        return UsageFiles(self.history, self.columns(), self.time_unit or "s", threads, self.metric or "")
 
 
 def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -> RecommenderOptions:

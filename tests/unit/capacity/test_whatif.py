@@ -269,6 +269,15 @@ def test_headroom() -> None:
         row({"flags": {"expander": "price"}}, question="headroom")
 
 
+def test_headroom_after_a_loss_has_the_lost_pods_placed() -> None:
+    there = [node("n1", "a"), node("n2", "b"), node("n3", "c"), pod("p1", "4", "n1"), pod("p2", "4", "n2")]
+    scenarios = scenarios_from([{"name": "lost", "edits": [{"lose": {"node": ["n1"]}}], "question": "headroom"}])
+    report = whatif(Base(kscale.load(there), (), NOW), scenarios)
+    assert (report.baselines[0].pending, report.baselines[0].homeless) == (0, 0)
+    found = report.scenarios[0]
+    assert (found.pending, found.homeless) == (0, 1), "p1 is on n3, where p2 would have gone"
+
+
 def test_a_bound_where_it_is_asked_for() -> None:
     before, cheap = rows({"prices": {"scale": {"big": "x0.1"}}}, bound=True)
     assert before.bound == pytest.approx(1.9)

@@ -24,6 +24,7 @@ from kscale.capacity.whatif.world import Nodes, World
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup
+from kscale.scheduling.place import place
 
 __all__ = ["Answers", "Decided"]
 
@@ -254,7 +255,10 @@ def _scaled_down(world: World) -> Decided:
 
 
 def _headroom_of(world: World) -> Decided:
-    snapshot = world.place.snapshot
+    """Pods of nodes that are gone already look for a place first: what they take is no room for the next loss."""
+    now = world.place.snapshot
+    homeless = [name for name in now.pending if name in world.place.lost]
+    snapshot = place(now, homeless).snapshot_after if homeless else now
     report = headroom(snapshot)
     losses = [*(("zone", each) for each in report.zones), *(("node", each) for each in report.nodes)]
     facts = {

@@ -128,6 +128,7 @@ def command(
         cluster = kscale.load(*filename, strict=not skip_invalid)
     say_read(cluster.report, ", ".join(filename), terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
+    history.check()
     prometheus.check()
     if prometheus.prometheus_url and history.history:
         raise typer.BadParameter("it excludes --history", param_hint="--prometheus-url")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -49,6 +50,11 @@ class Prometheus:
         self._headers = dict(headers or {})
         self._insecure = insecure
 
+    @property
+    def server(self) -> str:
+        """Whom it asks: host and port, without what the URL may say of who asks."""
+        return urlsplit(self._address).netloc.rpartition("@")[2]
+
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
         """The answer as it is."""
         given, path = {"query": question.query}, "query"
@@ -65,6 +71,8 @@ class Prometheus:
                 async with session.post(url, data=given, ssl=not self._insecure) as answer:
                     body: bytes = await answer.read()
                     return body if answer.status // 100 == 2 else _refusal(answer.status, body)
+        except self._http.InvalidURL:  # whose text is the URL, with the password in it
+            return ApiError("its address is not a URL that can be asked")
         except (self._http.ClientError, OSError, TimeoutError) as error:
             return ApiError(str(error) or type(error).__name__)
 

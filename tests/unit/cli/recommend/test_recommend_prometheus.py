@@ -44,7 +44,16 @@ def test_advice_from_a_server_is_that_from_a_file(cluster: Path, tmp_path: Path)
     assert json.loads(got.stdout) == json.loads(written.stdout)
     assert {(each["Authorization"], each["X-Scope-OrgID"]) for each in fake.headers} == {("Bearer secret", "team")}
     assert 'cluster="prod",namespace=~"shop"' in fake.asked[-1]["query"]
-    assert f"{len(fake.asked)} queries of http://127.0.0.1:" in got.stderr
+    assert f"{len(fake.asked)} queries of 127.0.0.1:" in got.stderr
+
+
+def test_the_password_of_a_url_is_not_told(cluster: Path) -> None:
+    with FakePrometheus(CONTAINERS).served() as url:
+        got = kscale("recommend", "-f", cluster, *options(url.replace("//", "//user:hunter2@")))
+    assert (got.code, "queries of 127.0.0.1:" in got.stderr) == (0, True), got.stderr
+    bad = kscale("recommend", "-f", cluster, *options("http://user:hunter2@127.0.0.1:no"))
+    assert (bad.code, "its address is not a URL that can be asked" in bad.stderr) == (2, True), bad.stderr
+    assert "hunter2" not in got.stderr + bad.stderr
 
 
 def test_what_a_server_refuses_is_named(cluster: Path) -> None:
@@ -60,6 +69,17 @@ def test_what_a_server_refuses_is_named(cluster: Path) -> None:
     ("more", "said"),
     [
         (("--prometheus-label", "a=b"), "--prometheus-label: needs --prometheus-url"),
+        (("--history", "usage.csv", "--history-length", "6h"), "--history-length: needs --prometheus-url"),
+        (("--history", "usage.csv", "--history-resolution", "1m"), "--history-resolution: needs --prometheus-url"),
+        (
+            ("--history", "usage.csv", "--prometheus-concurrency", "9"),
+            "--prometheus-concurrency: needs --prometheus-url",
+        ),
+        (("--history", "usage.csv", "--prometheus-budget", ""), "--prometheus-budget: needs --prometheus-url"),
+        (("--prometheus-url", "http://x", "--metric", "cpu"), "--metric: needs --history"),
+        (("--prometheus-url", "http://x", "--time-unit", "s"), "--time-unit: needs --history"),
+        (("--prometheus-url", "http://x", "--label-map", "pod=name"), "--label-map: needs --history"),
+        (("--prometheus-url", "http://x", "--prometheus-budget", "0"), "--prometheus-budget: 0 is less than a byte"),
         (("--prometheus-url", "http://x", "--history", "usage.csv"), "it excludes --history"),
         (("--prometheus-url", "http://x", "--prometheus-label", "no"), "NAME=VALUE is expected"),
         (("--prometheus-url", "http://x", "--prometheus-label", 'a"=b'), "NAME=VALUE is expected"),
