@@ -8,55 +8,28 @@ placed reserve their claims, pods that leave give them back, forks are reverted 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from kscale.objects.base import enc_hook
-from kscale.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.resource import (
-    AllocationResult,
-    DeviceAllocationResult,
-    DeviceRequestAllocationResult,
-    ResourceClaim,
-    ResourceClaimConsumerReference,
-)
+from kscale.objects.resource import ResourceClaim, ResourceClaimConsumerReference
 from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError, Given
-from kscale.scheduling.devices.availability import available, binding_failed, skips_operations
-from kscale.scheduling.devices.claims import MOST_CONSUMERS, ClaimError, Claims, Wanted, to_allocate
+from kscale.scheduling.devices.availability import available
+from kscale.scheduling.devices.claims import Wanted, to_allocate
 from kscale.scheduling.devices.devices import Devices
-from kscale.scheduling.devices.inventory import Hold, Offer, for_node, holds_of
+from kscale.scheduling.devices.held_claim import ClaimKey, HeldClaim, allocation
+from kscale.scheduling.devices.inventory import Hold, Offer, for_node
+from kscale.scheduling.devices.needs import Need, Needs
 from kscale.scheduling.facts import NodeFacts
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["DeviceLedger"]
 
-ClaimKey = tuple[str, str]
-"""(namespace, name)."""
-
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Held:
-    """A claim as it stands: without ``allocation`` it holds nothing."""
-
-    claim: ResourceClaim
-    consumers: tuple[ResourceClaimConsumerReference, ...]
-    allocation: AllocationResult | None
-    holds: tuple[Hold, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Need:
-    """What a pod needs now; pods with equal ``key`` get equal verdicts. ``open``: the claims to allocate."""
-
-    key: int
-    open: tuple[ClaimKey, ...]
-    wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,28 +63,23 @@ class DeviceLedger:
         self._templates = templates
         self._alike = alike
         devices = Devices.of(ctx)
-        self._wants = Claims.of(ctx)
         self._inventory = devices.inventory.with_slices(())
         self._allocator = devices.allocator.on(self._inventory)
-        self._claims: dict[ClaimKey, _Held] = {}
-        self._keys = [tuple(self._keys_of(pod)) for pod in self._pods]
-        self._special_needs = [self._special_need(pod) for pod in self._pods]
+        self._needs = Needs(ctx, self._pods, alike=alike)
+        self._claims = dict(self._needs.observed)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
-        self._own = [self._owned(pod, keys) for pod, keys in zip(self._pods, self._keys, strict=True)]
         self._existing = len(ctx.snapshot.columns)
         self._known = 0
         self._added: list[_Node] = []
         self._nodes: dict[int, _Node] = {}
         self._copies: dict[str, tuple[int, _Node]] = {}
-        self._needs: dict[int, tuple[tuple[_Held, ...], _Need | None]] = {}
-        self._need_keys: dict[object, int] = {}
         self._changes: dict[str, int] = {}  # node name -> how often devices of its own changed hands
         self._wide_changes = 0
         self._seen: dict[tuple[int, int], tuple[int, _Decision]] = {}
         self._puts = 0
         self._asked, self._asked_at = -1, -1
-        self._asked_need: _Need | None = None
-        self._journal: list[tuple[ClaimKey, _Held | None]] = []
+        self._asked_need: Need | None = None
+        self._journal: list[tuple[ClaimKey, HeldClaim | None]] = []
         self._marks: list[tuple[int, int]] = []
         self._home = {offer.identity: name for name, offers in self._inventory.own.items() for offer in offers}
         self._steady = True
@@ -122,35 +90,9 @@ class DeviceLedger:
         """Whether giving devices away only ever takes possibilities from others."""
         self._steady = self._steady and self._inventory.steady([held.claim for held in self._claims.values()])
 
-    def _keys_of(self, pod: PodClass) -> Iterator[ClaimKey]:
-        try:
-            claims = self._wants.of_pod(pod) if pod.claims else []
-        except ClaimError:  # its PreFilter fails
-            return
-        for claim in claims:
-            key = claim.metadata.namespace, claim.metadata.name
-            if key not in self._claims:
-                allocation = claim.status.allocation
-                holds = () if allocation is None else tuple(holds_of(allocation))
-                self._claims[key] = _Held(claim, tuple(claim.status.reserved_for), allocation, holds)
-            yield key
-
-    def _owned(self, pod: PodClass, keys: tuple[ClaimKey, ...]) -> frozenset[ClaimKey]:
-        return frozenset(
-            key
-            for key in keys
-            if any(o.controller and o.uid == pod.pod_uid for o in self._claims[key].claim.metadata.owner_references)
-        )
-
-    def _special_need(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
-        try:
-            return self._wants.special(pod)
-        except ClaimError:  # its PreFilter fails
-            return (), True
-
     def concerns(self, pod: int) -> bool:
         """Whether the pod has anything to do with devices."""
-        return bool(self._keys[pod] or any(self._special_needs[pod]))
+        return self._needs.concerns(pod)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -188,7 +130,7 @@ class DeviceLedger:
 
     def _decide(self, pod: int, node: int) -> _Decision:
         if pod != self._asked or self._puts != self._asked_at:  # a scan asks for one pod on many nodes
-            self._asked, self._asked_at, self._asked_need = pod, self._puts, self._need(pod)
+            self._asked, self._asked_at, self._asked_need = pod, self._puts, self._needs.of(pod, self._claims)
         need = self._asked_need
         if need is None:
             return None
@@ -218,40 +160,6 @@ class DeviceLedger:
             return None
         return found
 
-    def _need(self, pod: int) -> _Need | None:
-        """What the pod needs; None if its PreFilter fails."""
-        keys = self._keys[pod]
-        states = tuple(self._claims[key] for key in keys)
-        kept = self._needs.get(pod)
-        if kept is not None and all(a is b for a, b in zip(kept[0], states, strict=True)):
-            return kept[1]
-        need = self._find_need(pod, keys, states)
-        self._needs[pod] = states, need
-        return need
-
-    def _find_need(self, pod: int, keys: tuple[ClaimKey, ...], states: tuple[_Held, ...]) -> _Need | None:
-        uid = self._pods[pod].pod_uid
-        still_open, allocated = [], []
-        for key, held in zip(keys, states, strict=True):
-            if held.allocation is None or (self._alike and key in self._own[pod]):
-                still_open.append(key)
-                continue
-            if len(held.consumers) >= MOST_CONSUMERS and not any(c.uid == uid for c in held.consumers):
-                return None
-            allocated.append(replaced(held))
-        wanted = Wanted(
-            tuple(allocated), tuple(self._claims[key].claim for key in still_open), *self._special_needs[pod]
-        )
-        parts = (
-            tuple(_encode(claim.spec) for claim in wanted.open),
-            tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in wanted.allocated) if a),
-            any(map(skips_operations, wanted.allocated)),
-            any(binding_failed(claim, *self._patience) for claim in wanted.allocated),
-            wanted.extended,
-            wanted.stale,
-        )
-        return _Need(self._need_keys.setdefault(parts, len(self._need_keys)), tuple(still_open), wanted)
-
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def place(self, pod: int, node: int) -> bool:
@@ -261,10 +169,10 @@ class DeviceLedger:
         Whether any verdict may be better than before. Pods without claims hold nothing, also if they ask for extended
         resources: the autoscaler runs Reserve for pods that list claims (``PredicateSnapshot.SchedulePod``).
         """
-        keys = self._keys[pod]
+        keys = self._needs.keys[pod]
         if not keys:
             return False
-        need, decision = self._need(pod), self._decide(pod, node)
+        need, decision = self._needs.of(pod, self._claims), self._decide(pod, node)
         if need is None or decision is None:
             return False
         self._placed += 1
@@ -272,7 +180,7 @@ class DeviceLedger:
         mark = f" {self._placed}" if self._alike else ""
         consumer = ResourceClaimConsumerReference(resource="pods", name=of.pod_name + mark, uid=of.pod_uid + mark)
         for key, devices in zip(need.open, decision, strict=False):
-            to = (key[0], key[1] + mark) if key in self._own[pod] else key
+            to = (key[0], key[1] + mark) if key in self._needs.own[pod] else key
             self._hold(to, self._claims[key].claim, (), devices, facts.name)
         if len(decision) > len(need.open):  # it stands for extended resources
             claim = to_allocate(need.wanted, facts, self.ctx.informers.device_classes)[-1]
@@ -281,7 +189,7 @@ class DeviceLedger:
             held = self._claims[key]
             if all(c.uid != consumer.uid for c in held.consumers):
                 self._put(key, replace(held, consumers=(*held.consumers, consumer)))
-        return not self._steady or any(key not in self._own[pod] for key in need.open)
+        return not self._steady or any(key not in self._needs.own[pod] for key in need.open)
 
     def _special(self, pod: int) -> ClaimKey:
         of = self._pods[pod]
@@ -299,7 +207,7 @@ class DeviceLedger:
         before = self._claims.get(key)
         self._put(
             key,
-            _Held(
+            HeldClaim(
                 claim, consumers if before is None else before.consumers, allocation(claim, devices, node_name), holds
             ),
         )
@@ -308,19 +216,19 @@ class DeviceLedger:
         """The pod left: claims of its own, and those that nobody else uses, give their devices back
         (upstream: ``UnreservePodClaims``)."""
         of = self._pods[pod]
-        for key in self._keys[pod]:
+        for key in self._needs.keys[pod]:
             held = self._claims[key]
             rest = list(held.consumers)
             mine = next((c for c in rest if c.uid == of.pod_uid), None)
             if mine is not None:
                 rest.remove(mine)
-            if key in self._own[pod] or not rest:
+            if key in self._needs.own[pod] or not rest:
                 held = replace(held, allocation=None, holds=())
             self._put(key, replace(held, consumers=tuple(rest)))
         if self._special(pod) in self._claims:
             self._put(self._special(pod), None)
 
-    def _put(self, key: ClaimKey, held: _Held | None) -> None:
+    def _put(self, key: ClaimKey, held: HeldClaim | None) -> None:
         before = self._claims.get(key)
         self._puts += 1
         if self._marks:
@@ -373,13 +281,13 @@ class DeviceLedger:
 
     def claims(self) -> dict[ClaimKey, ResourceClaim]:
         """The claims that pods of this simulation have to do with, as they stand."""
-        return {key: replaced(held) for key, held in self._claims.items()}
+        return {key: held.replaced for key, held in self._claims.items()}
 
     def checksum(self) -> int:
         """Equal states have equal sums."""
         inventory = self._inventory
         state = (
-            sorted((key, _encode(replaced(held).status)) for key, held in self._claims.items()),
+            sorted((key, _encode(held.replaced.status)) for key, held in self._claims.items()),
             sorted(inventory.used.items()),
             sorted(inventory.shares.items()),
             sorted(
@@ -390,44 +298,3 @@ class DeviceLedger:
             ),
         )
         return int.from_bytes(hashlib.blake2b(repr(state).encode(), digest_size=8).digest(), "little")
-
-
-def replaced(held: _Held) -> ResourceClaim:
-    """The claim with its status as it stands."""
-    status = msgspec.structs.replace(held.claim.status, allocation=held.allocation, reserved_for=list(held.consumers))
-    return msgspec.structs.replace(held.claim, status=status)
-
-
-def allocation(claim: ResourceClaim, devices: Iterable[Given], node_name: str) -> AllocationResult:
-    """What the allocator found, as a claim's status says it."""
-    results = []
-    terms: list[NodeSelectorTerm] = []
-    local = False
-    for i, each in enumerate(devices):
-        driver, pool, device = each.offer.identity
-        results.append(
-            DeviceRequestAllocationResult(
-                request=each.request,
-                driver=driver,
-                pool=pool,
-                device=device,
-                admin_access=True if each.admin else None,
-                # Upstream draws a random one.
-                share_id=f"{claim.metadata.uid or claim.key}-{i}" if each.offer.shareable else None,
-                consumed_capacity=each.consumed,
-                binding_conditions=each.offer.device.binding_conditions,
-                binding_failure_conditions=each.offer.device.binding_failure_conditions,
-            )
-        )
-        local = local or each.offer.local or bool(each.offer.device.binds_to_node)
-        if each.offer.selector is not None:
-            terms += [term for term in each.offer.selector.node_selector_terms if term not in terms]
-    if local:
-        field = NodeSelectorRequirement(key="metadata.name", operator="In", values=[node_name])
-        terms = [NodeSelectorTerm(match_fields=[field])]
-    elif len(terms) > 1:  # the API allows a slice one term, and all of them must hold
-        expressions = [expression for term in terms for expression in term.match_expressions]
-        fields = [expression for term in terms for expression in term.match_fields]
-        terms = [NodeSelectorTerm(match_expressions=expressions, match_fields=fields)]
-    selector = NodeSelector(node_selector_terms=terms) if terms else None
-    return AllocationResult(devices=DeviceAllocationResult(results=results), node_selector=selector)
