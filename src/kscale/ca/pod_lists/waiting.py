@@ -44,12 +44,13 @@ class WaitingPods:
             kinds = memo.values(_KINDS)
             missing = np.flatnonzero(known[stamps] == 0)
             numbers = []
-            for record, class_of in zip(records.take(missing), records.classes[missing].tolist(), strict=True):
-                facts = None if record.raw is None else _identity_of_text(record)
-                identity = class_of, facts or _identity(record.pod)
+            unknown = records.take(missing)
+            for at, (text, class_of) in enumerate(zip(unknown.texts(), unknown.classes.tolist(), strict=True)):
+                facts = None if text is None else _identity_of_text(text, unknown, at)
+                identity = class_of, facts or _identity(unknown[at].pod)
                 found = kinds.get(identity)
                 if found is None:
-                    found = kinds[identity] = len(kinds) + 1, record.pod
+                    found = kinds[identity] = len(kinds) + 1, unknown[at].pod
                 numbers.append(found[0])
             known[stamps[missing]] = numbers
             return cls(records, known[stamps] - 1, [pod for _, pod in kinds.values()])
@@ -166,22 +167,22 @@ class _Facts(msgspec.Struct):
 _FACTS = msgspec.json.Decoder(_Facts)
 
 
-def _identity_of_text(record: PodRecord) -> tuple[object, ...] | None:
-    """The same from the pod's text, without decoding all of it; None where that does not do."""
-    if not isinstance(record.raw, msgspec.Raw):
-        return None
+def _identity_of_text(text: memoryview, records: PodRows, at: int) -> tuple[object, ...] | None:
+    """The same from the text of the pod at a position, without decoding all of it, nor making a record: tens of
+    thousands of pods may be new. None where that does not do."""
     try:
-        facts = _FACTS.decode(record.raw)
+        facts = _FACTS.decode(text)
     except (msgspec.MsgspecError, RecursionError):  # decoding all of it says what is wrong
         return None
-    metadata, notes = facts.metadata, facts.metadata.annotations or _Annotations()
+    metadata, notes = facts.metadata, facts.metadata.annotations
     condition = next((c for c in facts.status.conditions or () if c.type == "PodScheduled"), None)
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    delay = None if notes is None else notes.delay
     return (
         facts.spec.scheduler_name,
         None if condition is None else (condition.status, condition.reason),
         facts.spec.priority,
         metadata.creation_timestamp,
-        (owner is not None and owner.kind == "DaemonSet") or notes.daemonset == "true",
-        None if notes.delay is None else (notes.delay, record.key),
+        (owner is not None and owner.kind == "DaemonSet") or (notes is not None and notes.daemonset == "true"),
+        None if delay is None else (delay, records[at].key),
     )
