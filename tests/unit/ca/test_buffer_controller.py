@@ -156,6 +156,43 @@ def test_a_template_that_changes() -> None:
     assert written.object.status.pod_template_generation == 2
 
 
+def pod_of(selector: dict[str, Any] | None, storage_class: str | None, node_selector: dict[str, str]) -> dict[str, Any]:
+    """A template whose members mean something when they are empty."""
+    term: dict[str, Any] = {"topologyKey": "zone", "labelSelector": selector, "namespaceSelector": selector}
+    anti = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    claim = {"spec": {"storageClassName": storage_class, "resources": {}}}
+    return {
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {}}],
+            "affinity": {"podAntiAffinity": anti},
+            "nodeSelector": node_selector,
+            "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}, {"name": "e", "emptyDir": {}}],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        pod_of(None, "", {"node-role.kubernetes.io/web": ""}),
+        pod_of({}, None, {"node-role.kubernetes.io/web": ""}),
+        pod_of({}, "", {}),
+        pod_of({"matchLabels": {"a": "b"}}, "fast", {}),
+    ],
+)
+def test_what_is_empty_and_means_something_is_written(before: dict[str, Any] | None) -> None:
+    api, whole = server(), pod_of({}, "", {"node-role.kubernetes.io/web": ""})
+    for template in (before, whole) if before is not None else (whole,):
+        api.put("PodTemplate", "web", template=template)
+        assert api.reconcile(of_template(), dry_run=False) == []
+        (held,) = api.statuses()
+    assert api.objects["PodTemplate", MANAGED]["template"]["spec"] == whole["spec"]
+    container = api.objects["PodTemplate", MANAGED]["template"]["spec"]["containers"][0]
+    del container["resources"]  # as none to the API
+    assert (api.reconcile(held, dry_run=False), api.writes) == ([], []), "nothing new, nothing to write"
+
+
 def test_quotas_cut_buffers_in_the_order_in_which_they_were_made() -> None:
     api = server()
     late, early = of_template("late"), of_template("early")

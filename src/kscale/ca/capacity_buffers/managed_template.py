@@ -21,13 +21,19 @@ from kscale.objects.core import PodTemplate
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
 
-__all__ = ["API_VERSION", "Ensuring", "PodTemplateData", "ensure_managed_template", "template_of_pod"]
+__all__ = ["API_VERSION", "Ensuring", "PodTemplateData", "ensure_managed_template", "marks_of", "template_of_pod"]
 
 API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
 _PREFIX: Final = "capacitybuffer-"
 _SUFFIX: Final = "-pod-template"
 _LONGEST: Final = 253
 _TOKEN_VOLUME: Final = "kube-api-access-"
+
+_MAPS: Final = frozenset({"labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead"})
+_ABSENT_WHEN_EMPTY: Final = _MAPS | {"metadata", "resources", "volumeAttributes", "options"}
+"""Members that are no pointers in the API's types: an empty one is as none. An empty selector, though, is all."""
+_TEXT_POINTERS: Final = frozenset({"storageClassName", "volumeAttributesClassName"})
+"""Texts that mean something when they are empty."""
 
 Ensuring = GetWhole | Create | Patch
 """What keeping a template asks for."""
@@ -42,16 +48,22 @@ class PodTemplateData(KubeObject):
 def template_of_pod(pod: dict[str, Any]) -> dict[str, Any]:
     """The template of pods like this one, which was not made: without the volume of its token, whose name is new each
     time."""
-    metadata, spec = pod.get("metadata") or {}, dict(pod.get("spec") or {})
-    spec["volumes"] = _without_tokens(spec.get("volumes"))
+    spec = _without_tokens(pod.get("spec") or {}, "volumes")
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
-            spec[kind] = [{**each, "volumeMounts": _without_tokens(each.get("volumeMounts"))} for each in spec[kind]]
-    return {"metadata": {key: metadata.get(key) for key in ("labels", "annotations")}, "spec": spec}
+            spec[kind] = [_without_tokens(each, "volumeMounts") for each in spec[kind]]
+    return {"metadata": marks_of(pod), "spec": spec}
 
 
-def _without_tokens(volumes: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    return [each for each in volumes or () if not each.get("name", "").startswith(_TOKEN_VOLUME)]
+def marks_of(pod: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a template of pods like this one: its labels and annotations, those that it has."""
+    metadata = pod.get("metadata") or {}
+    return {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+
+
+def _without_tokens(holder: dict[str, Any], member: str) -> dict[str, Any]:
+    kept = [each for each in holder.get(member) or () if not each.get("name", "").startswith(_TOKEN_VOLUME)]
+    return {**{key: each for key, each in holder.items() if key != member}, **({member: kept} if kept else {})}
 
 
 def ensure_managed_template(
@@ -73,13 +85,12 @@ def ensure_managed_template(
     )
     asks = GetWhole(kind="PodTemplate", api_version="v1", namespace=about.namespace, name=about.name)
     found = yield from p.act(asks)
-    wanted = _pruned(template)
     if found.error is None:
-        if _pruned(found.value.get("template")) == wanted:
+        if _pruned(found.value.get("template")) == _pruned(template):
             return from_dict(found.value, PodTemplate), ""
-        done = yield from p.act(_update(about, found.value, wanted))
+        done = yield from p.act(_update(about, found.value, template))
     elif found.error.reason == NOT_FOUND:
-        made = PodTemplateData(api_version="v1", kind="PodTemplate", metadata=about, template=wanted)
+        made = PodTemplateData(api_version="v1", kind="PodTemplate", metadata=about, template=template)
         done = yield from p.act(Create(made))
     else:
         return None, f"capacity buffer client can't get pod template: {found.error.message}"
@@ -107,9 +118,16 @@ def _update(about: ObjectMeta, held: dict[str, Any], wanted: dict[str, Any]) -> 
     )
 
 
-def _pruned(value: Any) -> Any:
-    """Without members that are empty: to the API they are as if they were not there."""
+def _pruned(value: Any, member: str = "") -> Any:
+    """For comparison only (``Semantic.DeepEqual``): without members whose emptiness is as their absence. ``member``:
+    what the value is in its holder."""
     if isinstance(value, dict):
-        kept = {key: _pruned(each) for key, each in value.items()}
-        return {key: each for key, each in kept.items() if each not in (None, {}, [], "")}
+        kept = {key: _pruned(each, key) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if not _is_absent(each, key, in_map=member in _MAPS)}
     return [_pruned(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_absent(value: Any, member: str, *, in_map: bool) -> bool:
+    if value == "":
+        return not in_map and member not in _TEXT_POINTERS
+    return value is None or value == [] or (value == {} and member in _ABSENT_WHEN_EMPTY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kscale.ca.capacity_buffers.fake_pods import resolve_pod
-from kscale.ca.capacity_buffers.managed_template import template_of_pod
+from kscale.ca.capacity_buffers.managed_template import marks_of, template_of_pod
 from kscale.effects import Discover, GetScale, GetWhole, List, Preview, Progress, StepsOf, from_text
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.capacity_buffers import CapacityBuffer, ScalableRef
@@ -72,10 +72,8 @@ def _newest_pod(p: Progress, namespace: str, about: ScalableRef) -> StepsOf[Reso
     pod = yield from p.act(GetWhole(kind="Pod", api_version="v1", namespace=namespace, name=newest.name))
     if pod.error is not None:
         return None, None, f"{missing}{pod.error.message}"
-    metadata = pod.value.get("metadata") or {}
     spec = {name: value for name, value in pod.value["spec"].items() if name != "nodeName"}
-    template = {"metadata": {key: metadata.get(key) for key in ("labels", "annotations")}, "spec": spec}
-    return template, status.replicas, ""
+    return {"metadata": marks_of(pod.value), "spec": spec}, status.replicas, ""
 
 
 def _own_template(p: Progress, namespace: str, about: ScalableRef) -> StepsOf[GetWhole, ResolvedWorkload]:
