@@ -23,7 +23,6 @@ _log = logging.getLogger(__name__)
 _EACH: Final = 5 * SECOND
 _RESYNC: Final = 300 * SECOND
 _FIRST_RETRY: Final = 5_000_000
-_LAST_RETRY: Final = 1000 * SECOND
 
 
 class NamespaceSight(msgspec.Struct, frozen=True):
@@ -44,14 +43,14 @@ class _Done(msgspec.Struct, frozen=True):
 
     def is_over(self, sight: NamespaceSight, now: Moment) -> bool:
         """Whether it is time for another."""
-        wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _LAST_RETRY) if self.failures else _RESYNC
+        wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
         return sight.ground != self.ground or now - self.at >= wait
 
 
 class BufferController:
     """Every five seconds, the namespaces in which something has changed that a buffer goes by: buffers, quotas, pod
-    templates and workloads; each again after five minutes, and after an error
-    (:class:`kscale.drivers.driver.Driver`).
+    templates and workloads; each again after five minutes, and after an error,
+    no later than that (:class:`kscale.drivers.driver.Driver`).
 
     ``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``.
     """
@@ -114,7 +113,8 @@ def _ground_of_quota(quota: ResourceQuota) -> Hashable:
 
 
 def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hashable]:
-    """What is looked at of the buffers, and of what they refer to: each with its generation."""
+    """What is looked at of the buffers, each with its generation (their status is what the controller writes), and of
+    what they refer to, each with its version (percentages go by the status of a workload)."""
     for buffer in buffers:
         yield buffer.metadata.uid, buffer.name, buffer.metadata.generation
         spec = buffer.spec
@@ -125,4 +125,4 @@ def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hash
 
 
 def _version(held: Any) -> Hashable:
-    return None if held is None else (held.metadata.uid, held.metadata.generation)
+    return None if held is None else (held.metadata.uid, held.metadata.resource_version)
