@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kscale.ca.clock_steps import moved
-from kscale.ca.cluster_state import initializing_status
+from kscale.ca.cluster_state import initializing_status, is_scaling_up
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.metrics import initial_observations, observation
@@ -77,9 +77,11 @@ class NotStartedError(KscaleError, RuntimeError):
 
 @dataclass(slots=True)
 class NodeBoard:
-    """The nodes of the cluster as they were when the last loop began: what clouds sort into their groups."""
+    """The nodes of the cluster as they were when the last loop began: what clouds sort into their groups; and the
+    groups that were growing then."""
 
     nodes: Sequence[Node] = ()
+    scaling_up: Sequence[str] = ()
 
     def __call__(self) -> Sequence[Node]:
         return self.nodes
@@ -195,6 +197,8 @@ class ClusterAutoscaler:
             _log.debug("%s", self._trigger.reason)
         snapshot = stores.snapshot(now)
         self.board.nodes = snapshot.columns.objects
+        cluster = self.state.cluster
+        self.board.scaling_up = [group for group in cluster.scale_up_requests if is_scaling_up(cluster, group)]
         held = stores.get("ConfigMap", self.options.namespace, PRIORITIES)
         return _Sight(snapshot, (held.data or {}) if isinstance(held, ConfigMap) else None, waited)
 

@@ -13,8 +13,9 @@ import trustme
 
 from kscale.effects import ANSWERS, Refresh
 from kscale.errors import InputError
-from kscale.objects.core import Node
+from kscale.objects.core import Node, NodeSpec
 from kscale.objects.decode import from_dict
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import (
     InstanceError,
     InstanceStatus,
@@ -31,6 +32,7 @@ from kscale.world.nodegroups.external_messages import message_of
 from kscale.world.nodegroups.external_server import ExternalServer
 from kscale.world.nodegroups.kwok import KwokGroups
 from kscale.world.nodegroups.kwok_config import groups_of, read_kwok_config, read_nodes
+from kscale.world.nodegroups.node_instances_cache import NodeInstancesCache
 from kscale.world.nodegroups.provider import Provider
 from kscale.world.nodegroups.static import StaticGroups
 from kscale.world.protocols import NodeGroups
@@ -67,6 +69,7 @@ class Cloud(Provider):
         self.refreshed = 0
         self.fails = ""
         self.node_errors: dict[str, str] = {}
+        self.instances = ["x://n1", "x://n3", "x://n4"]
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         self.refreshed += 1
@@ -83,7 +86,7 @@ class Cloud(Provider):
                 min_size=1,
                 target_size=3 + len(self.calls),
                 nodes=["n1"],
-                instances=["x://n1", "x://n3", "x://n4"],
+                instances=self.instances,
                 instance_status={
                     "x://n3": InstanceStatus(state="creating", error=InstanceError(class_="OutOfResource", code="Q")),
                     "x://n4": InstanceStatus(
@@ -190,6 +193,18 @@ def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
     again = ask_cloud(client, Refresh())
     assert isinstance(again, list)
     assert [group.nodes for group in again] == [["n1"], ["n2"]]
+
+
+def test_machines_are_asked_for_anew_after_one_that_never_registered_is_deleted(cloud: Cloud) -> None:
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
+        assert [group.instances for group in client.refresh()] == [["x://n1", "x://n3", "x://n4"], []]
+        cloud.instances = ["x://n1"]
+        client.delete_nodes("a", [NODES[0]])
+        assert next(iter(client.refresh())).instances == ["x://n1", "x://n3", "x://n4"]
+        client.delete_nodes("a", [Node(metadata=ObjectMeta(name="x://n3"), spec=NodeSpec(provider_id="x://n3"))])
+        assert next(iter(client.refresh())).instances == ["x://n1"]
+        client.close()
 
 
 def test_messages_are_those_of_the_protocol() -> None:

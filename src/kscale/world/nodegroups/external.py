@@ -29,6 +29,7 @@ from kscale.world.nodegroups.external_messages import (
     options_message,
     template_from,
 )
+from kscale.world.nodegroups.node_instances_cache import Instances, NodeInstancesCache
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
 from kscale.world.rpc import channel, error_text, grpc_library, is_unimplemented, read_certificates
 
@@ -70,17 +71,24 @@ class ExternalGroups(Provider):
     """Groups of a provider behind ``config`` (:func:`read_config`); over mutual TLS if it names a ``cert``.
 
     ``nodes``: whose groups are asked for; ``defaults``: what the autoscaler's options say, which is told to the
-    provider. Raises MissingExtraError without grpcio, InputError for certificates that cannot be used.
+    provider; ``cache``: of what it runs (None: it is asked at each look). Raises MissingExtraError without grpcio,
+    InputError for certificates that cannot be used.
     """
 
     name = "externalgrpc"
 
     def __init__(
-        self, config: Mapping[str, str], nodes: Nodes, *, defaults: NodeGroupAutoscalingOptions | None = None
+        self,
+        config: Mapping[str, str],
+        nodes: Nodes,
+        *,
+        defaults: NodeGroupAutoscalingOptions | None = None,
+        cache: NodeInstancesCache | None = None,
     ) -> None:
         grpc = grpc_library("the external gRPC provider")
         self._errors: Any = grpc.RpcError
         self._nodes = nodes
+        self._cache = cache
         self._defaults = defaults or NodeGroupAutoscalingOptions()
         self._timeout = parse_duration(config.get("grpc_timeout") or _TIMEOUT) / 1e9
         self._channel = channel(config["address"], _credentials(grpc, config), what="the external gRPC provider")
@@ -109,7 +117,10 @@ class ExternalGroups(Provider):
             return []
         nodes = self._nodes()
         members, errors = self._members(nodes)
-        groups = [self._described(each, members.get(each.id, [])) for each in found]
+        ids = [each.id for each in found]
+        cache = self._cache
+        instances = {id_: self._fetch(id_) for id_ in ids} if cache is None else cache.instances(ids, self._fetch)
+        groups = [self._described(each, members.get(each.id, []), instances[each.id]) for each in found]
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
     def _members(self, nodes: Sequence[Node]) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -127,12 +138,14 @@ class ExternalGroups(Provider):
                 errors[name] = error.message
         return found, errors
 
-    def _described(self, told: Any, members: list[str]) -> NodeGroup:
+    def _fetch(self, group: str) -> Instances:
+        return [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
+
+    def _described(self, told: Any, members: list[str], instances: Instances) -> NodeGroup:
         group: str = told.id
         size, size_error = self._told(lambda: int(self._call("NodeGroupTargetSize", id=group).targetSize))
         template, template_error = self._told(lambda: self._template(group))
         options, options_error = self._told(lambda: self._options(group))
-        instances = [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
         return NodeGroup(
             id=group,
             min_size=told.minSize,
@@ -181,6 +194,9 @@ class ExternalGroups(Provider):
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupDeleteNodes", id=group, nodes=[external_node(node) for node in nodes])
+        # Machines that are no nodes go by their ids: only of these upstream looks anew at once.
+        if self._cache is not None and any(node.name == node.spec.provider_id for node in nodes):
+            self._cache.invalidate(group)
 
     def close(self) -> None:
         """Tells the provider that this is the end (``Cleanup``), and ends the connection."""

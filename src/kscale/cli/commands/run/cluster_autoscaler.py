@@ -187,8 +187,11 @@ async def _cloud(
         return StaticGroups(read_groups(process.cloud_config), board)
     if process.cloud_provider == "externalgrpc":
         from kscale.world.nodegroups.external import ExternalGroups, read_config
+        from kscale.world.nodegroups.node_instances_cache import NodeInstancesCache
 
-        return ExternalGroups(read_config(process.cloud_config), board, defaults=options.node_group_defaults)
+        cache = NodeInstancesCache(around.clock.monotonic, lambda: board.scaling_up)
+        config = read_config(process.cloud_config)
+        return ExternalGroups(config, board, defaults=options.node_group_defaults, cache=cache)
     from kscale.world.kubernetes.performer import Performer
     from kscale.world.nodegroups.api_cloud import blocking
 

@@ -1,0 +1,68 @@
+"""When a cloud is asked anew for what it runs, in time that a test sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from kscale.effects import SECOND
+from kscale.objects.nodegroup import InstanceStatus, ProviderError
+from kscale.world.nodegroups.node_instances_cache import Instances, NodeInstancesCache
+
+
+class Cloud:
+    """``asked``: the groups, in the order of the questions."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.growing: list[str] = []
+        self.running = {"a": ["a-1"], "b": ["b-1"]}
+        self.down: set[str] = set()
+        self.asked: list[str] = []
+        self.cache = NodeInstancesCache(lambda: self.now, lambda: self.growing)
+
+    def fetch(self, group: str) -> Instances:
+        self.asked.append(group)
+        if group in self.down:
+            raise ProviderError("it is down")
+        return [(name, InstanceStatus() if name.endswith("1") else None) for name in self.running[group]]
+
+    def look(self, after: int = 10) -> dict[str, list[str]]:
+        self.now += after * SECOND
+        found = self.cache.instances([*self.running], self.fetch)
+        return {group: [name for name, _ in instances] for group, instances in found.items()}
+
+
+def test_all_are_asked_every_two_minutes() -> None:
+    cloud = Cloud()
+    assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
+    cloud.running["a"] = []
+    assert [cloud.look(after) for after in (10, 100, 9)] == [{"a": ["a-1"], "b": ["b-1"]}] * 3
+    assert cloud.asked == ["a", "b"]
+    assert cloud.look(1) == {"a": [], "b": ["b-1"]}
+    assert cloud.asked == ["a", "b"] * 2
+
+
+def test_what_grows_is_new_or_was_forgotten_is_asked_at_once() -> None:
+    cloud = Cloud()
+    cloud.look()
+    cloud.growing = ["b"]
+    cloud.running |= {"a": [], "b": ["b-1", "b-2"], "c": ["c-1"]}
+    assert cloud.look() == {"a": ["a-1"], "b": ["b-1", "b-2"], "c": ["c-1"]}
+    assert cloud.asked == ["a", "b", "b", "c"]
+    cloud.growing = []
+    cloud.cache.invalidate("a")
+    assert cloud.look()["a"] == []
+    assert cloud.asked == ["a", "b", "b", "c", "a"]
+
+
+def test_a_cloud_that_is_down() -> None:
+    """A refresh takes it that nothing runs; a question for one group is refused."""
+    cloud = Cloud()
+    cloud.down = {"a"}
+    assert cloud.look() == {"a": [], "b": ["b-1"]}
+    assert cloud.look() == {"a": [], "b": ["b-1"]}
+    cloud.growing = ["a"]
+    with pytest.raises(ProviderError, match="it is down"):
+        cloud.look()
+    cloud.down, cloud.growing = set(), []
+    assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
