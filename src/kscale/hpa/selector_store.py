@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kscale.objects.label_index import SelectorIndex
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import NOTHING, Selector
 
@@ -16,19 +17,19 @@ __all__ = ["SelectorStore"]
 class SelectorStore:
     """Selectors of registered HPAs by namespace and name. Single owner: not for use from several threads at once."""
 
-    __slots__ = ("_namespaces", "version")
+    __slots__ = ("_index", "_namespaces", "version")
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, _Namespace] = {}
+        self._namespaces: dict[str, dict[str, Selector]] = {}
+        self._index: SelectorIndex[str] = SelectorIndex()
         self.version = 0
         """Another number after every change."""
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
         """Register an HPA (None: it matches nothing yet); False, and nothing changed, where it already is."""
-        names = self._namespaces.setdefault(namespace, _Namespace())
-        if name in names.selectors:
+        if self.registered(namespace, name):
             return False
-        names.put(name, _parsed(selector))
+        self._put(namespace, name, _parsed(selector))
         self.version += 1
         return True
 
@@ -36,7 +37,11 @@ class SelectorStore:
         """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
         if not self.registered(namespace, name):
             return False
-        self.version += self._namespaces[namespace].put(name, _parsed(selector))
+        new, old = _parsed(selector), self._namespaces[namespace][name]
+        if new is not old:  # texts that were parsed before give the same one
+            self._index.remove(namespace, old, name)
+            self._put(namespace, name, new)
+            self.version += 1
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
@@ -44,24 +49,26 @@ class SelectorStore:
         if not self.registered(namespace, name):
             return False
         names = self._namespaces[namespace]
-        names.remove(name)
+        self._index.remove(namespace, names.pop(name), name)
         self.version += 1
-        if not names.selectors:
+        if not names:
             del self._namespaces[namespace]
         return True
 
+    def _put(self, namespace: str, name: str, selector: Selector) -> None:
+        self._namespaces.setdefault(namespace, {})[name] = selector
+        self._index.add(namespace, selector, name)
+
     def registered(self, namespace: str, name: str) -> bool:
         """Whether an HPA is registered."""
-        names = self._namespaces.get(namespace)
-        return names is not None and name in names.selectors
+        return name in self.entries(namespace)
 
     def copy(self) -> SelectorStore:
         """A store of its own with the same entries."""
         other = SelectorStore()
         for namespace, names in self._namespaces.items():
-            mine = other._namespaces[namespace] = _Namespace()
-            for name, selector in names.selectors.items():
-                mine.put(name, selector)
+            for name, selector in names.items():
+                other._put(namespace, name, selector)
         return other
 
     def namespaces(self) -> tuple[str, ...]:
@@ -70,52 +77,16 @@ class SelectorStore:
 
     def entries(self, namespace: str) -> Mapping[str, Selector]:
         """The selectors of a namespace by name."""
-        names = self._namespaces.get(namespace)
-        return {} if names is None else names.selectors
+        return self._namespaces.get(namespace, {})
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
         """Names of the HPAs whose selector matches any of the label sets, sorted; at most ``limit`` (0: all)."""
-        names = self._namespaces.get(namespace)
-        if names is None:
+        if namespace not in self._index:
             return []
         found: set[str] = set()
         for labels in {tuple(sorted((labels or {}).items())) for labels in label_sets}:
-            found.update(names.matching(labels))
+            found.update(self._index.matching(namespace, dict(labels)))
         return sorted(found)[: limit or None]
-
-
-class _Namespace:
-    """Selectors by name; those that demand an exact label are also found by it."""
-
-    __slots__ = ("by_label", "others", "selectors")
-
-    def __init__(self) -> None:
-        self.selectors: dict[str, Selector] = {}
-        self.by_label: dict[tuple[str, str], dict[str, Selector]] = {}
-        self.others: dict[str, Selector] = {}
-
-    def _shelf(self, selector: Selector) -> dict[str, Selector]:
-        label = selector.exact_label()
-        return self.others if label is None else self.by_label.setdefault(label, {})
-
-    def put(self, name: str, selector: Selector) -> bool:
-        """Whether that changed anything."""
-        old = self.selectors.get(name)
-        if old is selector:  # texts that were parsed before give the same one
-            return False
-        if old is not None:
-            self.remove(name)
-        self.selectors[name] = self._shelf(selector)[name] = selector
-        return True
-
-    def remove(self, name: str) -> None:
-        selector = self.selectors.pop(name)
-        del self._shelf(selector)[name]
-
-    def matching(self, labels: tuple[tuple[str, str], ...]) -> list[str]:
-        mapping = dict(labels)
-        shelves = [self.others, *(self.by_label[label] for label in labels if label in self.by_label)]
-        return [name for shelf in shelves for name, selector in shelf.items() if selector.matches(mapping)]
 
 
 def _parsed(selector: str | None) -> Selector:

@@ -10,6 +10,7 @@ from kscale.ca.by_identity import kept_with
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
+from kscale.objects.label_index import SelectorIndex
 from kscale.objects.meta import object_key
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
@@ -49,7 +50,7 @@ class PdbCheck(msgspec.Struct, kw_only=True, frozen=True):
 class RemainingPdbTracker:
     """Budgets in list order. A tracker has one owner; :meth:`fork` gives an independent copy."""
 
-    __slots__ = ("_covering", "_in_namespace", "family", "pdbs")
+    __slots__ = ("_covering", "_index", "family", "pdbs")
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
         """Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an invalid selector."""
@@ -62,9 +63,9 @@ class RemainingPdbTracker:
             )
             for budget in budgets
         ]
-        self._in_namespace: dict[str, list[int]] = {}
+        self._index: SelectorIndex[int] = SelectorIndex()
         for i, pdb in enumerate(self.pdbs):
-            self._in_namespace.setdefault(pdb.namespace, []).append(i)
+            self._index.add(pdb.namespace, pdb.selector, i)
         self.family = object()
         """The same for forks of one tracker, whose budgets cover the same pods."""
         self._covering: dict[_Labelled, tuple[int, ...]] = {}  # forks share what was found
@@ -72,19 +73,18 @@ class RemainingPdbTracker:
     def fork(self) -> RemainingPdbTracker:
         copy = RemainingPdbTracker()
         copy.pdbs = [msgspec.structs.replace(pdb) for pdb in self.pdbs]
-        copy._in_namespace, copy._covering, copy.family = self._in_namespace, self._covering, self.family
+        copy._index, copy._covering, copy.family = self._index, self._covering, self.family
         return copy
 
     def covering(self, pod: Pod) -> tuple[int, ...]:
         """The budgets that cover the pod, by position in ``pdbs``."""
-        candidates = self._in_namespace.get(pod.metadata.namespace)
-        if candidates is None:
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
+        if namespace not in self._index:
             return ()
-        labels = pod.metadata.labels
-        key = pod.metadata.namespace, tuple(labels.items()) if labels else ()
+        key = namespace, tuple(labels.items())
         found = self._covering.get(key)
         if found is None:
-            found = self._covering[key] = tuple(i for i in candidates if self.pdbs[i].selector.matches(labels))
+            found = self._covering[key] = tuple(sorted(self._index.matching(namespace, labels)))
         return found
 
     def matching(self, pod: Pod) -> list[RemainingPdb]:

@@ -9,10 +9,10 @@ from operator import attrgetter
 from typing import Final
 
 from kscale.effects import SECOND, ZERO_TIME, Moment
+from kscale.objects.label_index import LabelIndex, SelectorIndex
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import VerticalPodAutoscaler, container_policy
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, apply_policy
-from kscale.vpa.model.label_index import LabelIndex, SelectorIndex
 from kscale.vpa.model.pods import ContainerState, LabelSet, PodKey, PodState, label_string
 from kscale.vpa.model.store import Store
 from kscale.vpa.model.vpa import Vpa, observe

@@ -10,10 +10,10 @@ import msgspec
 
 from kscale.effects import SECOND, Evict, Moment, StepsOf, duration, from_text, moment
 from kscale.objects.core import Pod
+from kscale.objects.label_index import SelectorIndex
 from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
 from kscale.vpa.capping import CappingError, cap
 from kscale.vpa.metrics import LEGACY_METRICS, ExecutionTimer, observation
-from kscale.vpa.model.label_index import SelectorIndex
 from kscale.vpa.options import UpdaterOptions
 from kscale.vpa.target import stronger
 from kscale.vpa.updater.context import LoopContext, LoopStoppedError, UpdaterAction, pod_event
