@@ -4,6 +4,7 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kscale.cli.words import pods
@@ -46,7 +47,7 @@ def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapsho
     template = {group.id: group.template for group in groups}
     taking = sorted((line for line in report.groups if line.placement), key=lambda line: -line.pods)
     drawn: list[Block] = [
-        _new_nodes(f"{line.group}: {line.nodes:,} new nodes", snapshot, template[line.group], line.placement or {})
+        _new_nodes(line.group, line.nodes, snapshot, template[line.group], _by_node(line.placement or {}))
         for line in taking[:_GROUPS]
     ]
     refusals = [
@@ -54,17 +55,28 @@ def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapsho
         for line in report.groups
         if line.rejections
     ]
+    rest = [f"{line.group}: {line.nodes:,} new nodes" for line in taking[_GROUPS:]]
+    if rest:
+        drawn.append(Folded("Not drawn", [(f"{len(rest):,} more groups, which take no more pods than these", rest)]))
     return [*drawn, *_folded("Why not more", refusals), *_folded("Fit nowhere", _named(report.nowhere_pods))]
 
 
-def _new_nodes(title: str, snapshot: Snapshot, template: NodeTemplate | None, placement: Mapping[str, str]) -> Packing:
-    from kscale.capacity.drawing import NewNode, draw_new_nodes
-
-    assert template is not None, "groups of a report have their templates"
+def _by_node(placement: Mapping[str, str]) -> dict[str, list[str]]:
     on: dict[str, list[str]] = {}
     for pod, node in placement.items():
         on.setdefault(node, []).append(pod)
-    return draw_new_nodes(title, snapshot, [NewNode(name, "", template, names) for name, names in on.items()])
+    return on
+
+
+def _new_nodes(
+    group: str, count: int, snapshot: Snapshot, template: NodeTemplate | None, on: Mapping[str, Sequence[str]]
+) -> Packing:
+    """``on``: the pods of each of the ``count`` nodes that has some."""
+    from kscale.capacity.drawing import NewNode, draw_new_nodes
+
+    assert template is not None, "groups of a report have their templates"
+    nodes = [NewNode(name, "", template, names) for name, names in on.items()]
+    return draw_new_nodes(f"{group}: {count:,} new nodes", snapshot, nodes)
 
 
 def _rejected(rejections: Iterable[Rejection]) -> list[str]:
@@ -89,8 +101,8 @@ def _folded(title: str, items: Sequence[tuple[str, Sequence[str]]]) -> list[Bloc
 
 
 def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
-    """The nodes of the option that was chosen, packed as the estimator does, and what groups say of the pods that
-    stay."""
+    """The new nodes of each group that grows, packed as the estimator does for the option that was chosen and dealt out
+    to the groups that grow with it, and what groups say of the pods that stay."""
     from kscale.capacity.estimate import estimate_groups
     from kscale.objects.nodegroup import NodeGroup
 
@@ -102,8 +114,12 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
             continue
         group = NodeGroup(id=done.best.group, template=done.templates[done.best.group])
         (line,) = estimate_groups(snapshot, [group], pods=names, ignore_existing=True, placements=True).groups
-        title = f"{group.id}: {line.nodes:,} new nodes"
-        drawn.append(_new_nodes(title, snapshot, group.template, line.placement or {}))
+        packed = iter(_by_node(line.placement or {}).values())
+        for info in done.status.scale_ups:
+            count = info.new - info.current
+            on = {f"{info.group}-new-{i}": names for i, names in enumerate(islice(packed, count))}
+            template = done.templates.get(info.group, group.template)
+            drawn.append(_new_nodes(info.group, count, snapshot, template, on))
     items = [
         (
             f"{pods(len(found.pods))} like {found.pods[0]}: {found.why}",
@@ -157,11 +173,15 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
 def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
     """All nodes, those that may not be lost first, and who would be without a place."""
     from kscale.capacity.drawing import Mark, draw_nodes
+    from kscale.capacity.losses import losses as losses_of
 
+    alone = report.nodes
+    if report.pairs is not None:  # which says only how many nodes may not be lost alone
+        alone = losses_of(snapshot, [(name, [n]) for n, name in enumerate(snapshot.nodes)])
     worst = report.pairs.worst if report.pairs is not None else []
-    losses = [*report.zones, *report.nodes, *report.lost, *worst]
+    losses = [*report.zones, *alone, *report.lost, *worst]
     bad = sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless)
-    homeless = {loss.name: loss.homeless for loss in report.nodes if loss.homeless}
+    homeless = {loss.name: loss.homeless for loss in alone if loss.homeless}
     first = sorted(snapshot.nodes, key=lambda name: -homeless.get(name, 0))
     marks = {
         name: Mark(f"{pods(homeless[name])} homeless if lost", "bad") if name in homeless else Mark() for name in first

@@ -229,8 +229,29 @@ def test_nodes_that_run_keep_their_price() -> None:
     costs = [row(*edits, catalogue=catalogue).cost for edits in asked]
     of_big = 0.192  # which the catalogue takes for an m5.xlarge by its label
     assert costs == pytest.approx(
-        [0.1 * 3 + 0.192 + 0.9, 1.0 * 4 + 0.9, 0.192 * 3 + 0.384 + of_big, 0.2 * 3 + 0.9 * 2, 0.2 * 3 + 0.3 * 2 + 0.9]
+        [
+            0.1 * 3 + 0.192 + 0.9,
+            0.2 * 3 + 1.0 + 0.9,
+            0.192 * 3 + 0.384 + of_big,
+            0.2 * 3 + 0.9 * 2,
+            0.2 * 3 + 0.3 * 2 + 0.9,
+        ]
     )
+
+
+def test_prices_do_not_depend_on_how_edits_are_written() -> None:
+    aws = str(EXAMPLES / "data" / "aws.csv")
+    removed = {"groups": {"remove": ["small"]}}
+    for prices in ({"catalogue": aws, "region": "us-east-1"}, {"scale": {"small": "x3"}}, {"scale": {"*": "x3"}}):
+        costs = [row(*edits).cost for edits in ([removed, {"prices": prices}], [{"prices": prices}, removed])]
+        assert costs[0] == pytest.approx(costs[1])
+    kind, price = {"instanceType": "m5.2xlarge"}, {"price": 5.0}
+    written = [[{**kind, **price}], [kind, price]]
+    costs = [
+        row(*({"groups": {"set": {"small": change}}} for change in changes), catalogue=read_catalogue(aws)).cost
+        for changes in written
+    ]
+    assert costs == pytest.approx([0.2 * 3 + 5.0 + 0.9] * 2), "only the new node is of that type, and costs that"
 
 
 def test_homeless_pods_of_an_estimate() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit.cli.support import kscale
+from unit.cli.test_scale_up import PODS, group, node
 from unit.html.test_page import Reader
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -43,6 +44,21 @@ def test_pages(words: tuple[object, ...], said: tuple[str, ...]) -> None:
     record = json.loads(page.scripts[0])
     assert record["apiVersion"] == "kscale.dev/v1alpha1"
     assert record["kind"] in page.seen
+
+
+def test_nodes_that_may_not_be_lost_alone_are_marked_beside_pairs() -> None:
+    record = json.loads(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "json").stdout)
+    assert record["pairs"]["alone"] > 0
+    assert "homeless if lost" in Reader(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "html").stdout).seen
+
+
+def test_groups_that_are_not_drawn_are_named(tmp_path: Path) -> None:
+    dump, groups = tmp_path / "dump.json", tmp_path / "groups.json"
+    dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [node("n"), *PODS]}))
+    groups.write_text(json.dumps([group(f"g{i:02}") for i in range(14)]))
+    page = Reader(kscale("estimate", "-q", "-f", dump, "-g", groups, "-o", "html").stdout)
+    for text in ("g11: 2 new nodes", "Not drawn", "2 more groups", "g12: 2 new nodes", "g13: 2 new nodes"):
+        assert text in page.seen
 
 
 def test_every_placed_pod_is_drawn() -> None:

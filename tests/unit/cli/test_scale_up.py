@@ -108,6 +108,10 @@ def test_the_chain_and_the_shares(tmp_path: Path) -> None:
     twins = [group("a"), group("b")]
     got = scale_up(tmp_path, twins, "--balance-similar-node-groups").stdout
     assert got.startswith("Scale up a 0 -> 1 and b 0 -> 1 (2 nodes, balanced) for 4 of 5 pods.")
+    page = scale_up(tmp_path, twins, "--balance-similar-node-groups", "-o", "html").stdout
+    assert "a: 1 new nodes" in page
+    assert "b: 1 new nodes" in page
+    assert "a: 2 new nodes" not in page
 
 
 def test_no_time_for_every_pod(tmp_path: Path) -> None:

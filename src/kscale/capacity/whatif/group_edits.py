@@ -52,8 +52,6 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
             groups[at] = _changed(old, change, world, templates)
             if change.instance_type is not None:
                 standing.setdefault(name, old.price)  # only new nodes are of that type
-            elif change.price is not None:
-                standing.pop(name, None)
     if edit.add:
         added = groups_from(edit.add, folder=folder, node_names=world.place.snapshot.columns.index,
                             catalogue=world.catalogue)  # fmt: skip
@@ -112,24 +110,30 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
             old = known.get(olds[group.id], old)
             if old != groups[i].price:
                 standing[group.id] = old
+        for name in {group.id for group in world.retired} - {group.id for group in groups}:
+            standing[name] = known.get(olds[name], standing[name])
     for pattern, text in edit.scale.items():
         factor = float(factor_in(text, f"prices.scale[{pattern}]"))
-        for name in group_names(groups, pattern):
-            at = next(i for i, group in enumerate(groups) if group.id == name)
-            price = groups[at].price
+        for name in dict.fromkeys(group_names((*groups, *world.retired), pattern)):
+            at = next((i for i, group in enumerate(groups) if group.id == name), None)  # None: only its nodes are left
+            old = standing.get(name)
+            price = old if at is None else groups[at].price
             if price is None:
                 raise InputError(f"node group {name} has no price to scale")
-            groups[at] = msgspec.structs.replace(groups[at], price=price * factor)
-            if (old := standing.get(name)) is not None:
+            if at is not None:
+                groups[at] = msgspec.structs.replace(groups[at], price=price * factor)
+            if old is not None:
                 standing[name] = old * factor
     return world.edited("", groups=tuple(groups), catalogue=catalogue, standing=standing)
 
 
 def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
-    """(the instance type of a new node of each group, that of the nodes it has); empty = not known, or there are
-    none."""
+    """(the instance type of a new node of each group, that of the nodes it has, also of groups that were removed);
+    empty = not known, or there are none."""
     nodes = world.place.snapshot.columns.objects
-    olds = {group.id: _type_of(members_of(group, nodes)[:1]) for group in world.groups}
+    olds: dict[str, str] = {}
+    for group in (*world.groups, *world.retired):
+        olds[group.id] = olds.get(group.id) or _type_of(members_of(group, nodes)[:1])
     news = {}
     for group in world.groups:
         made = (group.template, world.templates.get(group.id))

@@ -148,6 +148,8 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
 
 
 def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
+    """The pods that are meant with other requests. A factor of ``x1`` leaves them as they are and is no error: it is a
+    step of a sweep over factors."""
     given = {name: text for name, text in ((CPU, edit.cpu), (MEMORY, edit.memory)) if text is not None}
     if bool(given) == bool(edit.recommendation):
         raise InputError("requests: give cpu, memory or both, or a recommendation")

@@ -26,6 +26,7 @@ from kscale.vpa.advice.records import SEVERITIES, RecommendationReport, with_qua
 from kscale.vpa.strategies import find_strategy, strategies
 
 if TYPE_CHECKING:
+    from kscale.cli.terminal import Terminal
     from kscale.series.usage_reader import UsageBatch
 
 __all__ = ["EPILOG", "command"]
@@ -170,7 +171,7 @@ def command(
             advice = msgspec.structs.replace(advice, effect=effect_of(cluster, advice, price=price))
         if price is not None and advice.effect is not None and advice.effect.node_price is None:
             terminal.warn(f"no price for nodes like {advice.effect.node}")
-        pools = _pools(cluster, catalogue, groups)
+        pools = _pools(cluster, catalogue, groups, terminal)
         if advice.effect is not None and pools:
             from kscale.capacity.right_sizing import effect_on_pools
 
@@ -206,9 +207,9 @@ def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable
     return lambda node: price_of(node, known, types)
 
 
-def _pools(cluster: Cluster, catalogue: str | None, groups: str | None) -> list[NodeGroup]:
-    """The cluster's own pools with their prices: those of the groups file, else those recognised in the labels. None
-    where one of them has no price, or no node to say what it is."""
+def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal: Terminal) -> list[NodeGroup]:
+    """The cluster's own pools with their prices: those of the groups file, else those recognised in the labels. An
+    empty list, and a warning that names them, where some have no price, or no node to say what they are."""
     if catalogue is None and groups is None:
         return []
     from kscale.capacity.catalogue import read_catalogue
@@ -224,7 +225,10 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None) -> list[
         named = [each.group for each in recognise_groups(nodes).groups]
     made = with_templates(cluster, snapshot, named)
     found = priced(made, None if catalogue is None else read_catalogue(catalogue))
-    return found if all(group.price is not None for group in found) else []
+    if lacking := [group.id for group in found if group.price is None]:
+        terminal.warn(f"no price for {', '.join(lacking)}: what all pools cost before and after is not told")
+        return []
+    return found
 
 
 def _say(advice: RecommendationReport, terminal: Any) -> None:
