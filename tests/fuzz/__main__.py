@@ -24,7 +24,16 @@ import atheris
 with atheris.instrument_imports(include=["kscale"]):
     import kscale
 
-    for room in ("objects", "series", "snapshot", "scheduling", "ca.expander", "capacity.groups"):
+    for room in (
+        "objects",
+        "series",
+        "snapshot",
+        "scheduling",
+        "ca.expander",
+        "capacity.groups",
+        "capacity.whatif",
+        "simulation",
+    ):
         package = importlib.import_module(f"kscale.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)

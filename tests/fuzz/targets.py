@@ -9,11 +9,15 @@ import io
 import json
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import kscale
 from kscale.ca.expander.priority_config import PriorityConfigError, parse_priorities
+from kscale.capacity.plain_files import read_plain
+from kscale.capacity.whatif import scenarios_from
 from kscale.errors import KscaleError
+from kscale.objects.decode import from_dict
 from kscale.objects.protobuf.decoding import decode
 from kscale.objects.protobuf.encoding import encode
 from kscale.objects.quantity import Quantity, QuantityError
@@ -23,9 +27,12 @@ from kscale.objects.selectors import SelectorError as LabelSelectorError
 from kscale.scheduling.devices.selectors import SelectorError as DeviceSelectorError
 from kscale.scheduling.devices.selectors import selects
 from kscale.series import read_csv, read_parquet, read_prometheus
+from kscale.simulation import build
+from kscale.simulation.scenario import Scenario
 
 __all__ = ["SEEDS", "TARGETS"]
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 NODE = {
     "apiVersion": "v1",
@@ -82,6 +89,16 @@ def groups(data: bytes) -> None:
         file.write(data)
         file.flush()
         kscale.read_groups(file.name)
+
+
+def scenarios(data: bytes) -> None:
+    """A file of scenarios for ``kscale whatif``."""
+    scenarios_from(read_plain(data, "scenarios.yaml", "scenarios"))
+
+
+def simulation(data: bytes) -> None:
+    """A scenario file of ``kscale simulate``, and the cluster that it begins with."""
+    build(from_dict(read_plain(data, "simulation.yaml", "scenario"), Scenario))
 
 
 def quantity(data: bytes) -> None:
@@ -153,7 +170,9 @@ def guarded(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return run
 
 
-_FUNCTIONS = (dump, watch, groups, quantity, selector, cel, priorities, protobuf, csv, parquet, prometheus)
+_FUNCTIONS = (
+    dump, watch, groups, scenarios, simulation, quantity, selector, cel, priorities, protobuf, csv, parquet, prometheus,
+)  # fmt: skip
 TARGETS: dict[str, Callable[[bytes], None]] = {found.__name__: guarded(found) for found in _FUNCTIONS}
 
 
@@ -185,6 +204,8 @@ SEEDS: dict[str, list[bytes]] = {
         b"- id: g\n  min: 0\n  max: 3\n  price: 0.5\n  labels: {a: b}\n",
         _json([{"id": "g", "template": NODE}]),
     ],
+    "scenarios": [(EXAMPLES / "scenarios.yaml").read_bytes()],
+    "simulation": [(EXAMPLES / "simulate-web.yaml").read_bytes()],
     "quantity": [b"500m", b"1Gi", b"-1.5e3", b"9223372036854775807", b"0.000000001"],
     "selector": [b"app=web,tier!=db", b"app in (a, b),!x,y", b"n>1"],
     "cel": [b"device.driver == 'driver.example.org'", b"device.attributes['a.b'].c == 1 || true"],

@@ -1,4 +1,7 @@
-"""What a pod's annotations and life span mean to the autoscaler (``utils/pod``, ``utils/drain``)."""
+"""What a pod's annotations and life span mean to the autoscaler (``utils/pod``, ``utils/drain``).
+
+Which annotations and owners hold a pod on its node: ``scale_down/drainability/rules`` and :mod:`kscale.objects.owners`.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from kscale.hpa.admission import Admission, admit
 from kscale.hpa.batch import Reconciled, reconcile_all
 from kscale.hpa.calculation import Replicas, Tolerances
-from kscale.hpa.conversion import from_v1, to_v1
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.defaults import apply_defaults
@@ -30,6 +29,7 @@ from kscale.hpa.replica_calculator import ReplicaCalculator
 from kscale.hpa.report import HPAReport, hpa_report
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState, settled
+from kscale.hpa.v1_conversion import from_v1, to_v1
 from kscale.hpa.validation import validate, validate_status
 
 __all__ = [

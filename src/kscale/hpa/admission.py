@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.hpa.conversion import from_v1, strip_annotations
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.given import plain
 from kscale.hpa.options import HPAOptions
+from kscale.hpa.v1_conversion import from_v1, strip_annotations
 from kscale.hpa.validation import validate, validate_status
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.decode import decoder, from_dict

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kscale.errors import InputError
-from kscale.hpa.conversion import from_v1
 from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, Scale
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict

@@ -1,6 +1,7 @@
 """What the calculator reads of pods, as columns, and which pods count how.
 
-Upstream: ``groupPods`` and ``calculateRequests`` in ``replica_calculator.go``.
+Upstream: ``groupPods`` and ``calculateRequests`` in ``replica_calculator.go``. Decided in C++:
+``hpa/replica_calculator.hpp`` (``group_of``).
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ from kscale.effects import (
 from kscale.hpa.behavior import Normalized, normalize, store_event
 from kscale.hpa.calculation import Replicas
 from kscale.hpa.conditions import LIMITS, STABILIZED, find
-from kscale.hpa.conversion import from_v1
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.metric_proposals import propose
 from kscale.hpa.metric_sources import MetricError, MetricProposal
@@ -46,6 +45,7 @@ from kscale.hpa.scale_target import NoScale, TargetScale, find_scale, put_scale
 from kscale.hpa.selector_check import check_selector
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import HPAState, Recommendation, is_older
+from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus
 from kscale.objects.rest_mapping import RESTMapper
 

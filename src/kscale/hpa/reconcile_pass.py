@@ -9,9 +9,9 @@ import msgspec
 
 from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, to_text
 from kscale.hpa.conditions import remove, set_condition
-from kscale.hpa.conversion import to_v1
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import HPAState, Written, is_older
+from kscale.hpa.v1_conversion import to_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
 from kscale.objects.core import ObjectReference
 

@@ -1,6 +1,6 @@
 """HorizontalPodAutoscaler (autoscaling/v2 and v1) and Scale.
 
-Upstream: ``k8s.io/api/autoscaling``. Decisions work on v2; ``kscale.hpa.conversion`` maps v1 to it and back.
+Upstream: ``k8s.io/api/autoscaling``. Decisions work on v2; ``kscale.hpa.v1_conversion`` maps v1 to it and back.
 """
 
 from __future__ import annotations

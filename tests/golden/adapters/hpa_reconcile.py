@@ -21,7 +21,6 @@ from kscale.effects import (
     from_text,
     to_text,
 )
-from kscale.hpa.conversion import from_v1
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.metrics import DESIRED_REPLICAS, METRIC_COMPUTATIONS
 from kscale.hpa.options import HPAOptions
@@ -29,6 +28,7 @@ from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
+from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerSpec,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kscale.hpa.admission import admit
-from kscale.hpa.conversion import to_v1
 from kscale.hpa.options import HPAOptions
+from kscale.hpa.v1_conversion import to_v1
 from kscale.objects.decode import to_dict
 
 

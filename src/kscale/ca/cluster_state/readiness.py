@@ -1,4 +1,7 @@
-"""What every node and every instance is: ready, starting, gone, not there yet (``updateReadinessStats``)."""
+"""What every node and every instance is: ready, starting, gone, not there yet (``updateReadinessStats``).
+
+Whether one node is Ready is read in :mod:`kscale.ca.nodes`.
+"""
 
 from __future__ import annotations
 

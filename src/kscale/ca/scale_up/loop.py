@@ -1,4 +1,7 @@
-"""A loop of scale-up under way: the cluster, the pod lists, then the orchestrator (``RunOnce``)."""
+"""A loop of scale-up under way: the cluster, the pod lists, then the orchestrator (``RunOnce``).
+
+Whether it tries at all: :mod:`kscale.ca.pod_lists.gate`. The order of one scale-up: ``scale_up/orchestrator.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The scale-down of a loop: what is unneeded, what goes now, and the marks of both (``core/static_autoscaler.go``)."""
+"""The scale-down of a loop: what is unneeded, what goes now, and the marks of both (``core/static_autoscaler.go``).
+
+Candidates, cool-down and choice: :mod:`kscale.ca.scale_down.planner`.
+"""
 
 from __future__ import annotations
 
