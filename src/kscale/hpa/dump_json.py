@@ -54,8 +54,13 @@ def pod_of(record: RawObject) -> Pod | None:
 
 
 def hpa_of_record(record: RawObject) -> HorizontalPodAutoscaler | None:
-    """The HPA of a record, as the API server decodes it; None: it is read in another way."""
-    return decode_usual(bytes(memoryview(record.data))) if isinstance(record.data, msgspec.Raw) else None
+    """The v2 HPA of a record, as the API server decodes it; None: it is read in another way.
+
+    Items of a list may leave out what the list is of: the record knows.
+    """
+    if record.api_version != "autoscaling/v2" or not isinstance(record.data, msgspec.Raw):
+        return None
+    return decode_usual(bytes(memoryview(record.data)))
 
 
 def is_usage(record: RawObject) -> bool:

@@ -61,7 +61,7 @@ def preempt(
     record = _pending(snapshot, pod)
     if record.pod.spec.preemption_policy == "Never":
         return None
-    found = fit(snapshot, [pod])
+    found = fit(snapshot, [pod], profile=profile)
     lower = _lower(snapshot, record.priority)
     nodes = [name for name in snapshot.nodes if found.verdict(pod, name).code == UNSCHEDULABLE]
     enough = min(max(len(nodes) * least_percentage // 100, least_candidates), len(nodes))

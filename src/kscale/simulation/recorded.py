@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import chain, count
 from typing import Final
 
 from msgspec.structs import replace
@@ -95,6 +96,12 @@ def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -
     )
 
 
+def _free(name: str, taken: Container[str]) -> str:
+    """The name, or with a number behind it the first that is free."""
+    numbered = (f"{name}-{number}" for number in count(1))
+    return next(each for each in chain([name], numbered) if each not in taken)
+
+
 def _storage_classes(objects: Iterable[KubeObject]) -> list[StorageClass]:
     """Those that claims of stateful sets name; one that is the default where they name none."""
     there = [item for item in objects if isinstance(item, StorageClass)]
@@ -105,7 +112,7 @@ def _storage_classes(objects: Iterable[KubeObject]) -> list[StorageClass]:
         for claim in item.spec.volume_claim_templates if isinstance(item, StatefulSet) else ():
             name = claim.spec.storage_class_name
             if name is None and default is None:
-                missing[_STANDARD] = _IS_DEFAULT
+                missing[_free(_STANDARD, names)] = _IS_DEFAULT
             elif name and name not in names:
                 missing.setdefault(name, None)
     return [

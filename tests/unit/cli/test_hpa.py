@@ -291,3 +291,21 @@ def test_an_object_that_is_no_text_is_named(tmp_path: Path) -> None:
     out = kscale("hpa", "-f", str(path))
     assert out.code == 2
     assert "state.json: HPAControllerState: not readable as JSON in UTF-8" in out.stderr
+
+
+def test_items_of_a_raw_v1_list_are_v1(tmp_path: Path) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 10, "targetCPUUtilizationPercentage": 20}
+    item = {"metadata": {"name": "web", "namespace": "shop", "uid": "h"}, "spec": spec}
+    whole = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", **item}
+    answers = []
+    for name, document in {
+        "raw": {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscalerList", "items": [item]},
+        "whole": {"apiVersion": "v1", "kind": "List", "items": [whole]},
+    }.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        out = kscale("hpa", "-f", str(path), "-o", "json")
+        answers.append(json.loads(out.stdout)["hpas"])
+    assert answers[0] == answers[1]
+    assert "20%" in str(answers[0]) or "20" in str(answers[0])

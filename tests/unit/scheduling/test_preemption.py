@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kscale import InputError
 from kscale.scheduling.preemption import Preemption, preempt
+from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
 from reference.preemption import preempted
 from unit.scheduling.test_scores import node, pod
@@ -133,3 +134,10 @@ def test_it_agrees_with_clusters_put_together_anew(
         return  # it has a place
     made = found(*nodes, *items, coming, budgets=True)
     assert (None if made is None else (made[0], sorted(made[1]))) == preempted(nodes, items, coming)
+
+
+def test_the_profile_says_what_keeps_a_pod_away() -> None:
+    tainted = node("n1", cpu="4", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+    items = [tainted, running("a", "n1", 3000), vip(3000)]
+    assert found(*items) is None
+    assert found(*items, profile=SchedulerProfile(disabled_filters=frozenset({"TaintToleration"}))) == ("n1", {"a"}, 0)

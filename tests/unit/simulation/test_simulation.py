@@ -398,6 +398,15 @@ def test_a_class_of_storage_that_nobody_gave_is_made_up() -> None:
     assert list(setup.world.api.of("StorageClass")) == ["standard", "gp3"]
 
 
+def test_a_class_of_storage_that_is_made_up_has_a_name_of_its_own() -> None:
+    theirs = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "standard"}}
+    spec = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]}
+    objects = [{**theirs, "provisioner": "disks"}, workload("StatefulSet", "db", 1, spec=spec)]
+    setup = build(msgspec.convert(scenario(objects=objects), Scenario))
+    simulate(setup)
+    assert setup.world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.storage_class_name == "standard-1"
+
+
 def test_nodes_of_no_group_are_told_and_not_priced() -> None:
     from unit.world.simulated_cases import node
 

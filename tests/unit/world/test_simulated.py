@@ -292,7 +292,6 @@ def test_the_smallest_volume_that_will_do_is_taken() -> None:
             "kind": "PersistentVolume",
             "metadata": {"name": name},
             "spec": offered,
-            "status": {"phase": "Available"},
         }
         return from_dict(data, PersistentVolume)
 
@@ -308,7 +307,14 @@ def test_the_smallest_volume_that_will_do_is_taken() -> None:
     assert pods(world) == [("db", "pool-0", "Running")]
     assert world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.volume_name == "right"
     phases = {name: each.status.phase for name, each in world.api.of("PersistentVolume").items()}
-    assert phases == {"large": "Available", "small": "Available", "block": "Available", "right": "Bound"}
+    assert [name for name, phase in phases.items() if phase == "Bound"] == ["right"]
+
+
+def test_a_claim_for_one_volume_waits_for_it() -> None:
+    world = world_of(storage_class("disks"), database(1, volumeName="not-there"))
+    run(world, 10)
+    assert pods(world) == [("db", "", "Pending")]
+    assert world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.volume_name == "not-there"
 
 
 def test_an_ephemeral_volume_comes_and_goes_with_its_pod() -> None:

@@ -112,7 +112,8 @@ def _given(pod: Pod) -> ResourceList:
     """What a pod has of its node, whatever it asks for by now."""
     if not _is_put_off(pod):
         return occupancy(pod)
-    given = {each.name: each.allocated_resources for each in pod.status.container_statuses}
+    statuses = pod.status.container_statuses
+    given = {each.name: each.allocated_resources for each in statuses if each.allocated_resources is not None}
     containers = [
         replace(each, resources=replace(each.resources, requests=given.get(each.name, each.resources.requests)))
         for each in pod.spec.containers

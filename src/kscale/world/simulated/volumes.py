@@ -133,6 +133,8 @@ class VolumeBinder:
         if waits and node is None and not claim.spec.volume_name:
             return
         volume = self._match(claim, node if waits else None)
+        if volume is None and claim.spec.volume_name:
+            return  # it waits for that one
         if volume is None and of_class is not None and of_class.provisioner != _NO_PROVISIONER:
             volume = self._api.create(_provisioned(claim, node if waits else None))
         if volume is not None:
@@ -199,7 +201,7 @@ def _will_do(volume: PersistentVolume, claim: PersistentVolumeClaim, node: Node 
         )
     reach = offered.node_affinity.required if offered.node_affinity else None
     return (
-        volume.status.phase == "Available"
+        volume.status.phase in ("", "Available")  # what has come without a status has it from upstream's controller
         and offered.storage_class_name == (wanted.storage_class_name or "")
         and (offered.volume_mode or _FILESYSTEM) == (wanted.volume_mode or _FILESYSTEM)
         and set(wanted.access_modes) <= set(offered.access_modes)
