@@ -42,6 +42,7 @@ from kscale.world.simulated.turns import CONTROLLERS, Turn
 __all__ = ["VolumeBinder"]
 
 _COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+_AVAILABLE: Final = "Available"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _WAITS: Final = "WaitForFirstConsumer"
 _ZONE: Final = "topology.kubernetes.io/zone"
@@ -60,13 +61,14 @@ class VolumeBinder:
         self._api = api
         self._unbound: dict[str, str] = {}
         """By claim: the node of its pod; empty: it has none yet."""
+        self._new_volumes: dict[str, None] = {}
         self._begun: dict[str, Pod] = {}
         self._ended: dict[str, Pod] = {}
         self._turn = Turn(time, self._take, CONTROLLERS)
         for kind, call in (
             ("PersistentVolumeClaim", self._claim),
             ("Pod", self._pod),
-            ("PersistentVolume", self._other),
+            ("PersistentVolume", self._volume),
             ("StorageClass", self._other),
         ):
             for item in api.of(kind).values():
@@ -102,6 +104,12 @@ class VolumeBinder:
                     self._unbound[key] = new.spec.node_name
                     self._turn.ask()
 
+    def _volume(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        if isinstance(new, PersistentVolume) and not new.status.phase:
+            self._new_volumes[new.key] = None
+            self._turn.ask()
+        self._other(old, new)
+
     def _other(self, old: KubeObject | None, new: KubeObject | None) -> None:
         del old, new
         if self._unbound:
@@ -110,6 +118,11 @@ class VolumeBinder:
     # -- what follows ------------------------------------------------------------------------------------------------
 
     def _take(self) -> None:
+        new_volumes, self._new_volumes = self._new_volumes, {}
+        for key in new_volumes:
+            volume = self._api.find("PersistentVolume", key)
+            if volume is not None and not volume.status.phase:
+                self._api.put(replace(volume, status=replace(volume.status, phase=_AVAILABLE)))
         begun, self._begun = self._begun, {}
         ended, self._ended = self._ended, {}
         for pod in ended.values():
@@ -201,7 +214,7 @@ def _will_do(volume: PersistentVolume, claim: PersistentVolumeClaim, node: Node 
         )
     reach = offered.node_affinity.required if offered.node_affinity else None
     return (
-        volume.status.phase in ("", "Available")  # what has come without a status has it from upstream's controller
+        volume.status.phase == _AVAILABLE
         and offered.storage_class_name == (wanted.storage_class_name or "")
         and (offered.volume_mode or _FILESYSTEM) == (wanted.volume_mode or _FILESYSTEM)
         and set(wanted.access_modes) <= set(offered.access_modes)
@@ -229,5 +242,5 @@ def _provisioned(claim: PersistentVolumeClaim, node: Node | None) -> PersistentV
             volume_mode=claim.spec.volume_mode,
             node_affinity=near,
         ),
-        status=PersistentVolumeStatus(phase="Available"),
+        status=PersistentVolumeStatus(phase=_AVAILABLE),
     )
