@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from kscale.drivers.program_manifests import ApiObject, ProgramManifest, program_manifests
@@ -41,8 +41,8 @@ _BUFFERS: Final = (
     _rule("", ["podtemplates"], _SEE),
 )
 _BY_FLAG: Final = {
-    "capacity-buffer-pod-injection-enabled": _BUFFERS,
-    "capacity-buffer-controller-enabled": (
+    "capacity_buffer_pod_injection_enabled": _BUFFERS,
+    "capacity_buffer_controller_enabled": (
         *_BUFFERS,
         _rule("", ["podtemplates"], ["get", "create", "patch"]),
         _rule("", ["pods"], ["create"]),  # asked for as a dry run
@@ -51,14 +51,15 @@ _BY_FLAG: Final = {
         _rule("", ["replicationcontrollers"], ["get", *_SEE]),
         _rule("batch", ["jobs"], ["get", *_SEE]),
         _rule("apps", ["deployments/scale", "replicasets/scale", "statefulsets/scale"], ["get"]),
+        _rule("", ["replicationcontrollers/scale"], ["get"]),
     ),
-    "enable-provisioning-requests": (
+    "enable_provisioning_requests": (
         _rule("autoscaling.x-k8s.io", ["provisioningrequests"], [*_SEE, "delete"]),
         _rule("autoscaling.x-k8s.io", ["provisioningrequests/status"], ["patch"]),
         _rule("", ["podtemplates"], _SEE),
     ),
 }
-"""What it does besides with a flag."""
+"""What it does besides with an option that is on."""
 
 _KWOK: Final = (_rule("", ["nodes"], ["create", "delete"]),)
 _MACHINES: Final = (
@@ -78,13 +79,13 @@ def cluster_autoscaler_roles(
     cloud: str = "externalgrpc",
     status: str = "cluster-autoscaler-status",
     lease: str = _NAME,
-    flags: Sequence[str] = (),
+    enabled: Collection[str] = (),
 ) -> tuple[list[ApiObject], list[ApiObject]]:
     """The rules for the whole cluster, and those in the namespace of the lease, the status and the priorities.
-    ``flags``: those of the program."""
+    ``enabled``: options of the program that are on, as ``capacity_buffer_controller_enabled``."""
     wide = [*CLUSTER_AUTOSCALER_RULES, *{"kwok": _KWOK, "clusterapi": _MACHINES}.get(cloud, ())]
     for name, rules in _BY_FLAG.items():
-        if f"--{name}" in flags or f"--{name}=true" in flags:
+        if name in enabled:
             wide += [each for each in rules if each not in wide]
     own = [
         _rule("", ["configmaps"], ["create"]),
@@ -105,14 +106,15 @@ def cluster_autoscaler_manifests(
     cloud: str = "externalgrpc",
     config: str = "",
     flags: Sequence[str] = (),
+    enabled: Collection[str] = (),
     replicas: int = 2,
 ) -> list[ApiObject]:
     """The objects, in the order in which they are to be applied.
 
     ``config``: the name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty: none. ``flags``:
-    further flags of ``kscale run cluster-autoscaler``.
+    further flags of ``kscale run cluster-autoscaler``; ``enabled``: the options that are on with them.
     """
-    wide, own = cluster_autoscaler_roles(cloud=cloud, flags=flags)
+    wide, own = cluster_autoscaler_roles(cloud=cloud, enabled=enabled)
     arguments = ["run", _NAME, f"--cloud-provider={cloud}", f"--namespace={namespace}", "--log-format=json", *flags]
     files = {}
     if config:

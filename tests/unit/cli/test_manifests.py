@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+from kscale.ca.capacity_buffers.scalable_objects import TEMPLATED
 from kscale.ca.metrics import METRICS
 from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.autoscaler_manifests import autoscaler_roles
@@ -75,6 +76,11 @@ def test_what_is_printed() -> None:
         ("cluster-autoscaler", "--max-nodes-total=many", "'many' is not a valid"),
         ("cluster-autoscaler", "--nodes=1:3:a", "--nodes is not taken"),
         ("cluster-autoscaler", "expander", "unexpected extra argument"),
+        ("cluster-autoscaler", "--cloud-provider=nope", "--cloud-provider is an option of this command"),
+        ("cluster-autoscaler", "--cloud-provider=kwok", "--cloud-provider is an option of this command"),
+        ("cluster-autoscaler", "--namespace=other", "--namespace is an option of this command"),
+        ("cluster-autoscaler", "--help", "No such option: --help"),
+        ("vpa-updater", "-h", "No such option: -h"),
         ("horizontal", "--horizontal-pod-autoscaler-tolerance=most", "--horizontal-pod-autoscaler-tolerance"),
         ("vpa-updater", "--help-me", "No such option: --help-me"),
         ("vpa-admission", "--port=x", "--port"),
@@ -120,6 +126,24 @@ def test_it_may_see_what_it_watches() -> None:
         fitting = [rule for rule in rules if group in rule["apiGroups"] and plural in rule["resources"]]
         granted = {verb for rule in fitting for verb in rule["verbs"]}
         assert {"list", "watch"} <= granted, watch
+
+
+def granted(rules: Sequence[dict[str, Any]], group: str, resource: str) -> set[str]:
+    fitting = [rule for rule in rules if group in rule["apiGroups"] and resource in rule["resources"]]
+    return {verb for rule in fitting for verb in rule["verbs"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "on"),
+    [(["=true"], True), (["=1"], True), (["=True"], True), ([""], True), (["=0"], False), (["=true", "=false"], False)],
+)
+def test_rules_by_the_flags_however_they_are_written(values: Sequence[str], on: bool) -> None:
+    flags = [f"--flag=--capacity-buffer-controller-enabled{value}" for value in values]
+    rules = printed(*flags)["ClusterRole"]["rules"]
+    assert ("create" in granted(rules, "", "podtemplates")) == on
+    for group, kind in TEMPLATED:
+        if kind != "Job":  # it has no scale
+            assert granted(rules, group.replace("core", ""), f"{kind.lower()}s/scale") == ({"get"} if on else set())
 
 
 def test_a_cloud_that_there_is_not() -> None:

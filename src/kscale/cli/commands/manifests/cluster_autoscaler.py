@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, Replicas, print_objects
+from kscale.cli.commands.manifests.printing import (
+    Flags,
+    Image,
+    Namespace,
+    Replicas,
+    option_values,
+    print_objects,
+)
 from kscale.cli.output import Show
 
 __all__ = ["command"]
@@ -39,12 +46,20 @@ def command(
 
     if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
+    own = {"cloud_provider": cloud_provider, "namespace": namespace}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in own.items()]
+    values = option_values(["run", "cluster-autoscaler", *options, *(flag or ())])
+    for name, value in own.items():
+        if values[name] != value:
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{option} is an option of this command: its rules go by it", param_hint="--flag")
     objects = cluster_autoscaler_manifests(
         image=image,
         namespace=namespace,
         cloud=cloud_provider,
         config=cloud_config,
         flags=flag or (),
+        enabled=[name for name, value in values.items() if value is True],
         replicas=replicas,
     )
     if monitoring:

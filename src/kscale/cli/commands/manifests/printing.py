@@ -14,7 +14,7 @@ from kscale.cli.hpa_options import DecisionFlags
 from kscale.cli.output import Format, Show
 from kscale.cli.registry import find
 
-__all__ = ["Flags", "Image", "Namespace", "Replicas", "print_objects"]
+__all__ = ["Flags", "Image", "Namespace", "Replicas", "option_values", "print_objects"]
 
 Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Where it runs.")]
@@ -35,7 +35,7 @@ def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
     for each in objects:
         if each["kind"] == "Deployment":
             for container in each["spec"]["template"]["spec"]["containers"]:
-                _check(container["args"])
+                option_values(container["args"])
     write = show.terminal.stdout.write
     match show.output:
         case Format.JSON:
@@ -55,8 +55,11 @@ def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
             raise typer.BadParameter("kubectl apply takes yaml and json", param_hint="-o")
 
 
-def _check(arguments: Sequence[str]) -> None:
-    """Reads the arguments of ``kscale`` as the program would, and runs nothing."""
+def option_values(arguments: Sequence[str]) -> dict[str, Any]:
+    """The arguments of ``kscale`` as the program would read them: the values of its options. Runs nothing.
+
+    Raises BadParameter for what the program does not take, and for ``--help``, with which it would do nothing else.
+    """
     from click import UsageError
 
     from kscale.cli.app import command_of
@@ -64,9 +67,11 @@ def _check(arguments: Sequence[str]) -> None:
     entry = find(" ".join(arguments[:2]))
     assert entry is not None, arguments
     try:
-        values = command_of(entry).make_context(entry.name, list(arguments[2:])).params
+        context = command_of(entry).make_context(entry.name, list(arguments[2:]), help_option_names=[])
     except UsageError as error:
         raise typer.BadParameter(error.format_message(), param_hint="--flag") from None
+    values: dict[str, Any] = context.params
     for group in option_groups(import_module(entry.module).command, values).values():
         if isinstance(group, LoopFlags | DecisionFlags):
             group.options()
+    return values
