@@ -173,6 +173,35 @@ def balanced_allocation(names: list[str]) -> Callable[..., Numbers]:
     return score
 
 
+# -- ImageLocality -----------------------------------------------------------------------------------------------------
+
+
+def with_tag(name: str) -> str:
+    return name if ":" in name.rpartition("/")[2] else name + ":latest"
+
+
+def image_locality(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbers:
+    spec = pod["spec"]
+    wanted = [c.get("image", "") for kind in ("initContainers", "containers") for c in spec.get(kind) or []]
+    wanted += [v["image"].get("reference", "") for v in spec.get("volumes") or [] if v.get("image") is not None]
+    least, most = 23 * 2**20, 1000 * 2**20 * len(wanted)
+
+    def pulled(node: NodeState) -> list[tuple[str, int]]:
+        images = (node.node.get("status") or {}).get("images") or []
+        return [(name, image["sizeBytes"]) for image in images for name in image["names"]]
+
+    def score(node: NodeState) -> int:
+        total = 0
+        for name in map(with_tag, wanted):
+            having = [other for other in cluster.nodes if name in dict(pulled(other))]
+            if any(other.name == node.name for other in having):
+                size = next(size for each, size in pulled(having[0]) if each == name)
+                total += int(float(size) * (len(having) / len(cluster.nodes)))
+        return 0 if total < least else MOST * (min(total, most) - least) // (most - least)
+
+    return [score(node) for node in nodes]
+
+
 # -- PodTopologySpread -------------------------------------------------------------------------------------------------
 
 
@@ -317,5 +346,6 @@ def all_scores(
         "PodTopologySpread": spread,
         "InterPodAffinity": near(hard_weight),
         "NodeResourcesBalancedAllocation": balanced_allocation(balanced),
+        "ImageLocality": image_locality,
     }
     return {name: score(pod, nodes, cluster) for name, score in plugins.items()}

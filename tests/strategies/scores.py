@@ -31,6 +31,19 @@ SOFT_TOLERATIONS = st.sampled_from(
 )
 
 
+MIB = 2**20
+IMAGES = ["web", "web:v1", "registry:5000/team/big", "big:v2"]
+PULLED = st.lists(
+    st.fixed_dictionaries(
+        {
+            "names": st.lists(st.sampled_from([*IMAGES, "web:latest", "registry:5000/team/big:latest"]), max_size=2),
+            "sizeBytes": st.sampled_from([MIB, 30 * MIB, 700 * MIB, 5000 * MIB + 1]),
+        }
+    ),
+    max_size=3,
+)
+
+
 @st.composite
 def node_wishes(draw: st.DrawFn) -> list[Json]:
     places = [{"key": pieces.ZONE, "operator": "In", "values": ["z1"]}, {"key": "rack", "operator": "Exists"}]
@@ -71,6 +84,11 @@ def wishful(draw: st.DrawFn, pod: Json) -> Json:
         spec["topologySpreadConstraints"] = spec.get("topologySpreadConstraints", []) + draw(soft_constraints())
     if draw(chance(3)):
         spec["tolerations"] = [*(spec.get("tolerations") or []), draw(SOFT_TOLERATIONS)]
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        given_sometimes(draw, container, "image", st.sampled_from(IMAGES), 2)
+    if draw(chance(4)):
+        volume = {"name": "data", "image": {"reference": draw(st.sampled_from(IMAGES))}}
+        spec["volumes"] = [*spec.get("volumes", ()), volume]
     return pod
 
 
@@ -83,6 +101,8 @@ def worlds(draw: st.DrawFn) -> tuple[list[Json], list[Json]]:
         if each["kind"] == "Node" and draw(chance(2)):
             each.setdefault("spec", {}).setdefault("taints", [])
             each["spec"]["taints"] = [*(each["spec"]["taints"] or []), *draw(SOFT_TAINTS)]
+        if each["kind"] == "Node" and draw(chance(2)):
+            each.setdefault("status", {})["images"] = draw(PULLED)
         if each["kind"] == "Pod":
             each = draw(wishful(each))
             each["status"] = {}

@@ -34,6 +34,7 @@ class Scorer:
         takes: Iterable[int],
         taints: int = -1,
         affinity: int = -1,
+        images: int = -1,
         broken: bool = False,
         whole: bool = False,
         spread: Iterable[tuple[int, int, bool]] = (),

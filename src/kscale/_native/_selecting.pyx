@@ -48,6 +48,7 @@ cdef extern from "kscale/engine/scorer.hpp" namespace "kscale::engine" nogil:
         ScoreClass() except +
         int32_t taints
         int32_t affinity
+        int32_t images
         vector[int64_t] non_zero
         vector[int64_t] requested
         vector[int64_t] takes_non_zero
@@ -174,9 +175,10 @@ cdef class Scorer:
             raise NativeError("add_static: one entry a node")
         return self.s.add_static(&scores[0] if scores.shape[0] else NULL)
 
-    def add_class(self, *, non_zero, requested, takes_non_zero, takes, taints=-1, affinity=-1, bint broken=False, bint whole=False,
-                  spread=(), terms=(), touch=()):
-        """Pods that are scored alike. `broken`: it cannot be compared by; amounts: one entry a column; `taints`, `affinity`: static rows, -1 = none;
+    def add_class(self, *, non_zero, requested, takes_non_zero, takes, taints=-1, affinity=-1, images=-1,
+                  bint broken=False, bint whole=False, spread=(), terms=(), touch=()):
+        """Pods that are scored alike. `broken`: it cannot be compared by; amounts: one entry a column; `taints`,
+        `affinity`, `images`: static rows, -1 = none;
         `spread`: (row, max_skew, whether its key is the host's name); `whole`: nodes need all their keys; `terms`,
         `touch`: (row, weight or how often)."""
         cdef ScoreClass pod
@@ -188,6 +190,7 @@ cdef class Scorer:
         pod.takes = _amounts(takes, n, "takes")
         pod.taints = in_range(taints, -1, statics, "taints")
         pod.affinity = in_range(affinity, -1, statics, "affinity")
+        pod.images = in_range(images, -1, statics, "images")
         pod.broken = broken
         pod.whole = whole
         for row, max_skew, hostname in spread:

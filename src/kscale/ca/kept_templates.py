@@ -13,7 +13,7 @@ from kscale.ca.by_identity import ByIdentity
 from kscale.ca.state import RememberedTemplate
 from kscale.effects import Moment
 from kscale.objects.core import Container as PodContainer
-from kscale.objects.core import PodSpec
+from kscale.objects.core import Node, PodSpec
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
@@ -36,14 +36,15 @@ class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def remembered(cached: CachedTemplate) -> RememberedTemplate:
-    """For the state of a loop. Annotations and environments may hold secrets: only what decisions read is kept."""
+    """For the state of a loop. Annotations and environments may hold secrets, images are many: only what decisions read
+    is kept."""
     return RememberedTemplate(template=_written(cached.template), added=cached.added)
 
 
 def _written(template: NodeTemplate) -> dict[str, Any]:
     bare = replace(
         template,
-        node=replace(template.node, metadata=_bare(template.node.metadata)),
+        node=_without_images(template.node),
         pods=[replace(pod, metadata=_bare(pod.metadata), spec=_without_environment(pod.spec)) for pod in template.pods],
         csi_node=None if template.csi_node is None else _unannotated(template.csi_node),
         resource_slices=[_unannotated(each) for each in template.resource_slices],
@@ -64,6 +65,10 @@ def _read(template: dict[str, Any], group: str) -> NodeTemplate:
 def _bare(metadata: ObjectMeta) -> ObjectMeta:
     kept = {key: value for key, value in (metadata.annotations or {}).items() if key in _READ_ANNOTATIONS}
     return replace(metadata, annotations=kept or None)
+
+
+def _without_images(node: Node) -> Node:
+    return replace(node, metadata=_bare(node.metadata), status=replace(node.status, images=[]))
 
 
 _Published = TypeVar("_Published", CSINode, ResourceSlice)

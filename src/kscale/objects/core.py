@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ __all__ = [
     "Affinity",
     "ConfigMap",
     "Container",
+    "ContainerImage",
     "ContainerPort",
     "ContainerResizePolicy",
     "ContainerRestartRule",
@@ -389,8 +391,21 @@ class NodeSpec(ApiStruct):
     pod_preemption_policy: dict[str, Any] | None = None
 
 
+class ContainerImage(ApiStruct):
+    """An image that a node has pulled, and the names that it goes by there."""
+
+    names: list[str] = []
+    size_bytes: Int64 = 0
+
+
+@lru_cache(maxsize=1 << 14)
+def _shared(names: tuple[str, ...], size_bytes: int) -> ContainerImage:
+    """One object for an image that many nodes have: their lists are long, and much the same."""
+    return ContainerImage(names=[*names], size_bytes=size_bytes)
+
+
 class NodeStatus(ApiStruct):
-    """What a node has. The images that it has pulled are not kept: long lists that no decision reads."""
+    """What a node has."""
 
     capacity: ResourceList | None = None
     allocatable: ResourceList | None = None
@@ -400,11 +415,16 @@ class NodeStatus(ApiStruct):
     node_info: dict[str, Any] | None = None
     addresses: list[dict[str, Any]] = []
     daemon_endpoints: dict[str, Any] | None = None
+    images: list[ContainerImage] = []
     volumes_in_use: list[str] = []
     volumes_attached: list[dict[str, Any]] = []
     config: dict[str, Any] | None = None
     runtime_handlers: list[dict[str, Any]] = []
     features: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.images:
+            self.images = [_shared(tuple(each.names), each.size_bytes) for each in self.images]
 
 
 class Node(KubeObject):

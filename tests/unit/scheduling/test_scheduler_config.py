@@ -160,7 +160,8 @@ def enabled(point: str, weights: Json, disabled: tuple[str, ...] = ()) -> Json:
     ("profile", "weights"),
     [
         ({}, STOCK),
-        (enabled("score", {}, ("TaintToleration", "ImageLocality")), {**STOCK, "TaintToleration": None}),
+        (enabled("score", {}, ("TaintToleration", "ImageLocality")),
+         {**STOCK, "TaintToleration": None, "ImageLocality": None}),
         (enabled("score", {"NodeResourcesFit": 7}), {**STOCK, "NodeResourcesFit": 7}),
         (enabled("score", {"NodeAffinity": None}), {**STOCK, "NodeAffinity": 1}),
         (enabled("score", {"NodeResourcesFit": 7}, ("*",)), {"NodeResourcesFit": 7}),

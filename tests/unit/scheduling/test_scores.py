@@ -146,6 +146,68 @@ def test_balance(incoming: Json, nodes: list[tuple[str, str]], placed: list[Json
     assert scores("NodeResourcesBalancedAllocation", incoming, [*objects, *placed]) == expected
 
 
+# -- ImageLocality (image_locality_test) -------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def image_node(name: str, *mebibytes: int) -> Json:
+    """A node with images of so many MiB, which are named after it."""
+    images = [{"names": [f"gcr.io/{n}:latest", f"gcr.io/{n}:v1"], "sizeBytes": n * MIB} for n in mebibytes]
+    found = node(name)
+    found["status"]["images"] = images
+    return found
+
+
+def runs(*images: int, first: tuple[int, ...] = (), mounts: tuple[int, ...] = ()) -> Json:
+    containers = [{"name": f"c{n}", "image": f"gcr.io/{n}"} for n in images]
+    before = [{"name": f"i{n}", "image": f"gcr.io/{n}"} for n in first]
+    volumes = [{"name": f"v{n}", "image": {"reference": f"gcr.io/{n}"}} for n in mounts]
+    return pod("p", containers=containers, initContainers=before, volumes=volumes)
+
+
+@pytest.mark.parametrize(
+    ("incoming", "nodes", "expected"),
+    [
+        (runs(40, 250), [(40, 300, 2000), (250, 10)], [0, 5]),
+        (runs(40, 300), [(40, 300, 2000), (250, 10)], [7, 0]),
+        (runs(10, 4000), [(4000, 30), (250, 10)], [100, 0]),
+        (runs(10, 4000), [(4000, 30), (250, 10), ()], [66, 0, 0]),
+        (runs(300, 600, 900), [(600, 40, 900), (300, 600, 900), ()], [32, 36, 0]),
+        (runs(30, 40), [(20, 30, 40), (4000, 30)], [1, 0]),
+        (runs(30, mounts=(300,)), [(300, 600, 900), (4000, 30)], [6, 0]),
+        (runs(30, 300), [(300, 600, 900), (4000, 30)], [6, 0]),
+        (runs(30, first=(300,)), [(40, 300, 2000), (20, 30, 40)], [6, 0]),
+    ],
+)
+def test_images(incoming: Json, nodes: list[tuple[int, ...]], expected: list[int]) -> None:
+    assert scores("ImageLocality", incoming, [image_node(f"n{i}", *each) for i, each in enumerate(nodes)]) == expected
+
+
+def test_names_of_images() -> None:
+    """The tag that is left out is ``latest``; the port of a registry is none. Other names are other images."""
+    has = node("has")
+    names = ["registry:5000/big:latest", "docker.io/library/big:latest"]
+    has["status"]["images"] = [{"names": names, "sizeBytes": 5000 * MIB}]
+
+    def score(image: str) -> int:
+        return scores("ImageLocality", pod("p", containers=[{"name": "c", "image": image}]), [has])[0]
+
+    assert [score(each) for each in ("registry:5000/big", "registry:5000/big:latest")] == [100, 100]
+    assert [score(each) for each in ("registry:5000/big:v1", "big", "")] == [0, 0, 0]
+
+
+def test_replicas_of_a_controller_may_run_different_images() -> None:
+    """As while a StatefulSet is updated."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
+    pods = [runs(900), runs(600)]
+    for i, each in enumerate(pods):
+        each["metadata"] |= {"name": f"s-{i}", "uid": f"s-{i}", "ownerReferences": [owner]}
+    snapshot = kscale.Cluster([image_node("a", 600), image_node("b", 900), *pods]).snapshot()
+    found = kscale.place(snapshot, scores=kscale.ScoreOptions(weights={"ImageLocality": 1}))
+    assert found.placement == {"default/s-0": "b", "default/s-1": "a"}
+
+
 # -- TaintToleration (taint_toleration_test) ---------------------------------------------------------------------------
 
 
@@ -382,7 +444,7 @@ def test_a_wish_that_cannot_be_read_is_an_error_where_nodes_are_compared() -> No
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"weights": {"ImageLocality": 1}}, "no Score plug-in 'ImageLocality'"),
+        ({"weights": {"NodeName": 1}}, "no Score plug-in 'NodeName'"),
         ({"weights": {"NodeAffinity": -1}}, "NodeAffinity is -1"),
         ({"fit_strategy": "Best"}, "fit_strategy is"),
         ({"fit_resources": {"cpu": 0}}, "fit_resources: cpu is 0"),

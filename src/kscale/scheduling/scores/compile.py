@@ -19,6 +19,7 @@ from kscale.scheduling.facts import NAME, NodeFacts
 from kscale.scheduling.pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.counters import Counters
+from kscale.scheduling.scores.images import PulledImages
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.scores.pods import ScoredPod, non_zero_used, scored_pod
 from kscale.snapshot.interner import PodClass
@@ -66,6 +67,7 @@ class CompiledScores:
         user = [name for plugin, _ in options.scorers for name in plugin.resources]
         fixed = ("cpu", "memory", "ephemeral-storage") if options.scorers else ()
         self._columns = tuple(dict.fromkeys((*options.fit_resources, *options.balanced_resources, *fixed, *user)))
+        self._pulled = snapshot.memo.of(PulledImages, lambda: PulledImages(snapshot))
         pods, self.class_of = self._scored(records, unique, which)
         counters = Counters(ctx, options)
         counters.ask(unique)
@@ -93,6 +95,7 @@ class CompiledScores:
                 taints=self._taints(of),
                 broken=broken,
                 affinity=self._affinity(scored.wishes, wishes),
+                images=self._images(scored.images),
                 whole=whole,
                 spread=spread,
                 terms=counters.terms(of),
@@ -113,7 +116,7 @@ class CompiledScores:
         for i, key in enumerate(keys):
             known_as = known.get(key) if key[2] >= 0 else None
             if known_as is None:
-                scored, wishes = scored_pod(records[i].pod, unique[key[0]], self._columns)
+                scored, wishes = scored_pod(records[i].pod, unique[key[0]], self._columns, self._pulled)
                 if scored not in number:
                     number[scored] = len(number)
                     found[scored] = scored, wishes
@@ -162,6 +165,13 @@ class CompiledScores:
         if key not in self._statics:
             self._statics[key] = self.scorer.add_static(self._nodes.values(_columns_of(wishes), weight))
         return self._statics[key]
+
+    def _images(self, names: tuple[str, ...]) -> int:
+        if not names:
+            return -1
+        if names not in self._statics:
+            self._statics[names] = self.scorer.add_static(self._pulled.scores(names))
+        return self._statics[names]
 
     def _configure(self) -> None:
         options, number = self._options, {name: i for i, name in enumerate(self._columns)}

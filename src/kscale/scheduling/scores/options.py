@@ -23,6 +23,7 @@ DEFAULT_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
         "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
     }
 )
 """Those of the default profile of Kubernetes 1.37."""

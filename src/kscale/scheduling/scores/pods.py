@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kscale.objects.base import ResourceList, enc_hook
 from kscale.objects.core import Pod, PreferredSchedulingTerm
 from kscale.objects.requests import CPU, MEMORY, NON_ZERO, demand, non_zero_occupancy
+from kscale.scheduling.scores.images import PulledImages
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.row_shapes import shapes_of
 from kscale.snapshot.snapshot import Snapshot
@@ -24,7 +25,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 @dataclass(frozen=True, slots=True)
 class ScoredPod:
     """Pods that are scored alike have equal ones. Amounts go with ``columns``, in order: ``non_zero`` and ``requested``
-    are what the pod asks for, ``takes_non_zero`` and ``takes`` what it takes once it is placed."""
+    are what the pod asks for, ``takes_non_zero`` and ``takes`` what it takes once it is placed. ``images``: those that
+    it runs, as nodes name them; none where no node has any."""
 
     class_of: int
     non_zero: tuple[int, ...]
@@ -32,9 +34,12 @@ class ScoredPod:
     takes_non_zero: tuple[int, ...]
     takes: tuple[int, ...]
     wishes: bytes
+    images: tuple[str, ...]
 
 
-def scored_pod(pod: Pod, of: PodClass, columns: Sequence[str]) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
+def scored_pod(
+    pod: Pod, of: PodClass, columns: Sequence[str], pulled: PulledImages
+) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
     """A pending pod, and which nodes it wishes for."""
     asked, filled = demand(pod), demand(pod, NON_ZERO)
     affinity = pod.spec.affinity
@@ -49,6 +54,7 @@ def scored_pod(pod: Pod, of: PodClass, columns: Sequence[str]) -> tuple[ScoredPo
         ),
         takes=tuple(of.occupancy.get(name, 0) for name in columns),
         wishes=_encode(wishes) if wishes else b"",
+        images=pulled.of(pod),
     )
     return found, wishes
 

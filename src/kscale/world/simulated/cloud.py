@@ -301,5 +301,5 @@ def _node(group: NodeGroup, machine: Machine, *, ready: bool, at: str) -> Node:
         kind="Node",
         metadata=ObjectMeta(name=machine.name, labels=labels, annotations=pattern.metadata.annotations),
         spec=NodeSpec(provider_id=machine.id, taints=taints if ready else [*taints, _NOT_READY]),
-        status=msgspec.structs.replace(pattern.status, conditions=conditions),
+        status=msgspec.structs.replace(pattern.status, conditions=conditions, images=[]),  # it has pulled none yet
     )

@@ -15,12 +15,13 @@ enum ScorePlugin : i32 {
   kScorePodTopologySpread,
   kScoreInterPodAffinity,
   kScoreBalancedAllocation,
+  kScoreImageLocality,
   kScorePlugins,
 };
 
 inline constexpr const char* kScorePluginNames[kScorePlugins] = {
     "TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity",
-    "NodeResourcesBalancedAllocation",
+    "NodeResourcesBalancedAllocation", "ImageLocality",
 };
 
 enum class FitStrategy : i32 { kLeastAllocated, kMostAllocated, kRequestedToCapacityRatio };
@@ -52,7 +53,7 @@ struct WeightedRow {
 };
 
 struct ScoreClass {  // pods that all scores take for the same
-  i32 taints = -1, affinity = -1;               // static rows, -1 = none
+  i32 taints = -1, affinity = -1, images = -1;  // static rows, -1 = none
   std::vector<i64> non_zero, requested;         // [column] what one asks for
   std::vector<i64> takes_non_zero, takes;       // [column] what it takes once it is placed
   bool broken = false;                          // a wish cannot be read: where nodes are compared, that is an error
