@@ -82,13 +82,16 @@ class BufferController:
         for each in stores.objects("CapacityBuffer"):
             if isinstance(each, CapacityBuffer) and is_reconciled(each):
                 by_namespace.setdefault(each.namespace, []).append(each)
-        quotas = [each for each in stores.objects("ResourceQuota") if isinstance(each, ResourceQuota)]
+        quotas: dict[str, list[ResourceQuota]] = {name: [] for name in by_namespace}
+        for each in stores.objects("ResourceQuota"):
+            if isinstance(each, ResourceQuota) and each.namespace in quotas:
+                quotas[each.namespace].append(each)
         return [
             NamespaceSight(
                 name=name,
                 buffers=buffers,
-                quotas=(own := [quota for quota in quotas if quota.namespace == name]),
-                ground=(*_grounds(stores, buffers), *map(_ground_of_quota, own)),
+                quotas=quotas[name],
+                ground=(*_grounds(stores, buffers), *map(_ground_of_quota, quotas[name])),
             )
             for name, buffers in by_namespace.items()
         ]
