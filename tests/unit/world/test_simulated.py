@@ -753,6 +753,26 @@ def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
     assert [cpu(first), cpu(second)] == [("2", False), ("2", False)]
 
 
+def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
+    world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
+    run(world, 5)
+    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
+    for pod in (first, second):  # kubelets of before 1.33 do not tell what containers take
+        now = world.api.same(pod)
+        statuses = [replace(each, allocated_resources=None) for each in now.status.container_statuses]
+        world.api.put(replace(now, status=replace(now.status, container_statuses=statuses)))
+    done(world, resized(first, "3"))
+    assert world.api.same(first).status.container_statuses[0].allocated_resources["cpu"] == Quantity("1")
+    done(world, resized(second, "3"))
+    for pod in (first, second):
+        now = world.api.same(pod)
+        assert find(now.status.conditions, "PodResizePending") is not None
+    scale(world, 0, "other")
+    run(world, 5)
+    taken = [world.api.same(pod).status.container_statuses[0].allocated_resources["cpu"] for pod in (first, second)]
+    assert taken == [Quantity("3"), Quantity("1")]
+
+
 # -- chance ------------------------------------------------------------------------------------------------------------
 
 

@@ -66,7 +66,7 @@ class Resizing:
         elif self._has_room(after, node):
             self._api.put(_allocated(after))
         else:
-            self._api.put(_put_off(after, self._api.now_text))
+            self._api.put(_put_off(_with_what_it_has(after, pod), self._api.now_text))
 
     def _node_of(self, pod: Pod) -> Node | None:
         node: Node | None = self._api.find("Node", pod.spec.node_name) if pod.spec.node_name else None
@@ -130,6 +130,16 @@ def _takes_less(before: Pod, after: Pod | None) -> bool:
 
 def _taken(pod: Pod) -> list[ResourceList | None]:
     return [each.allocated_resources for each in pod.status.container_statuses]
+
+
+def _with_what_it_has(pod: Pod, before: Pod) -> Pod:
+    """Where nothing says yet what containers take it is what they asked for before."""
+    asked = {each.name: each.resources.requests for each in before.spec.containers}
+    statuses = [
+        replace(each, allocated_resources=asked.get(each.name)) if each.allocated_resources is None else each
+        for each in pod.status.container_statuses
+    ]
+    return replace(pod, status=replace(pod.status, container_statuses=statuses))
 
 
 def _put_off(pod: Pod, at: str) -> Pod:
