@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from e2e.cloud import FakeCloud, Machines
-from e2e.control_plane import ControlPlane, Refused
+from e2e.control_plane import ControlPlane, Refused, free_ports
 from e2e.kubelet import FakeKubelet
 from e2e.real_api import MERGE, RealApi, cleared, connected
 from kscale.drivers.manifests import cluster_autoscaler_roles
@@ -232,40 +233,41 @@ def test_the_api_server_is_killed_in_the_middle_of_a_drain(mortal: ControlPlane,
     played(mortal, tmp_path, script, ending=3)
 
 
-def test_watches_are_cut_and_history_is_gone(mortal: ControlPlane, tmp_path: Path) -> None:
-    """While nobody sees it, pods come that need two more nodes, and an event that would tell of it is forgotten."""
+def goes_on(plane: ControlPlane, directory: Path, forget: Callable[[], None]) -> None:
+    """While nobody sees it, pods come that need two more nodes, and ``forget`` is done. All is listed anew then."""
+    (port,) = free_ports(1)
+
+    def lists() -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("kscale_lists_total{"))
 
     async def script(scene: Scene) -> None:
-        program = scene.start(*PATIENT, "--scale-down-enabled=false", port=scene.api.wire.port)
-        await scene.until(lambda: "autoscalerStatus: Running" in mortal.ask("GET", STATUS)["data"]["status"])
+        flags = (*PATIENT, "--scale-down-enabled=false", f"--address=127.0.0.1:{port}")
+        program = scene.start(*flags, port=scene.api.wire.port)
+        await scene.until(lambda: "autoscalerStatus: Running" in plane.ask("GET", STATUS)["data"]["status"])
+        before = await asyncio.to_thread(lists)
         scene.api.wire.open = False
         scene.api.wire.cut()
         await scene.workload("big", cpu="1900m", replicas=2)
-        await asyncio.to_thread(mortal.restart_apiserver)
+        await asyncio.to_thread(forget)
         scene.api.wire.open = True
         await scene.until(lambda: len(scene.running()) == 4)
         assert scene.calls == [("IncreaseSize", "small", 2)]
         assert program.poll() is None
+        assert await asyncio.to_thread(lists) > before > 0
 
-    played(mortal, tmp_path, script)
+    played(plane, directory, script)
+
+
+def test_watches_are_cut_and_history_is_gone(mortal: ControlPlane, tmp_path: Path) -> None:
+    """The API server that comes back does not know the events that nobody has seen."""
+    goes_on(mortal, tmp_path, mortal.restart_apiserver)
 
 
 def test_etcd_forgets_what_nobody_has_seen(forgetful: ControlPlane, tmp_path: Path) -> None:
     """The API server goes on, and says that a watch begins too long ago (410)."""
-
-    async def script(scene: Scene) -> None:
-        program = scene.start(*PATIENT, "--scale-down-enabled=false", port=scene.api.wire.port)
-        await scene.until(lambda: "autoscalerStatus: Running" in forgetful.ask("GET", STATUS)["data"]["status"])
-        scene.api.wire.open = False
-        scene.api.wire.cut()
-        await scene.workload("big", cpu="1900m", replicas=2)
-        await asyncio.to_thread(forgetful.compact)
-        scene.api.wire.open = True
-        await scene.until(lambda: len(scene.running()) == 4)
-        assert scene.calls == [("IncreaseSize", "small", 2)]
-        assert program.poll() is None
-
-    played(forgetful, tmp_path, script)
+    goes_on(forgetful, tmp_path, forgetful.compact)
 
 
 def test_etcd_is_slow(whole: ControlPlane, tmp_path: Path) -> None:
