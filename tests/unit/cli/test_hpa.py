@@ -298,19 +298,48 @@ def test_an_object_that_is_no_text_is_named(tmp_path: Path) -> None:
 
 def test_items_of_a_raw_v1_list_are_v1(tmp_path: Path) -> None:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    labels, begun = {"app": "web"}, "2026-01-01T00:00:00Z"
+    about = {"name": "web", "namespace": "shop", "creationTimestamp": begun}
     spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 10, "targetCPUUtilizationPercentage": 20}
-    item = {"metadata": {"name": "web", "namespace": "shop", "uid": "h"}, "spec": spec}
-    whole = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", **item}
-    answers = []
-    for name, document in {
-        "raw": {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscalerList", "items": [item]},
-        "whole": {"apiVersion": "v1", "kind": "List", "items": [whole]},
-    }.items():
-        path = tmp_path / f"{name}.json"
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}
+    workload = {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**about, "name": name, "labels": labels},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+            "status": {"phase": "Running", "startTime": begun, "conditions": [ready]},
+        }
+        for name in ("web-1", "web-2")
+    ]
+    usage = [
+        {
+            "metadata": {"name": pod["metadata"]["name"], "namespace": "shop", "labels": labels},
+            "timestamp": "2026-01-01T01:00:00Z",
+            "window": "15s",
+            "containers": [{"name": "c", "usage": {"cpu": "70m"}}],
+        }
+        for pod in pods
+    ]
+    documents = [
+        {
+            "apiVersion": "autoscaling/v1",
+            "kind": "HorizontalPodAutoscalerList",
+            "items": [{"metadata": about, "spec": spec}],
+        },
+        {"apiVersion": "v1", "kind": "List", "items": [{**target, "metadata": about, "spec": workload}, *pods]},
+        {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetricsList", "items": usage},
+    ]
+    files = []
+    for number, document in enumerate(documents):
+        path = tmp_path / f"{number}.json"
         path.write_text(json.dumps(document), encoding="utf-8")
-        out = kscale("hpa", "-f", str(path), "-o", "json")
-        answers.append(json.loads(out.stdout)["hpas"])
-    assert answers[0] == answers[1]
+        files += ["-f", str(path)]
+    (found,) = json.loads(kscale("hpa", *files, "-o", "json").stdout)["hpas"]
+    (metric,) = found["metrics"]
+    assert (metric["name"], metric["current"], metric["target"]) == ("cpu", "70%", "20%")
+    assert found["desiredReplicas"] == 4
 
 
 def test_only_a_v2_object_is_read_as_one() -> None:
