@@ -153,16 +153,19 @@ MIB = 1 << 20
 
 def image_node(name: str, *mebibytes: int) -> Json:
     """A node with images of so many MiB, which are named after it."""
-    images = [{"names": [f"gcr.io/{n}:latest", f"gcr.io/{n}:v1"], "sizeBytes": n * MIB} for n in mebibytes]
+    images = [
+        {"names": [f"registry.example.com/{n}:latest", f"registry.example.com/{n}:v1"], "sizeBytes": n * MIB}
+        for n in mebibytes
+    ]
     found = node(name)
     found["status"]["images"] = images
     return found
 
 
 def runs(*images: int, first: tuple[int, ...] = (), mounts: tuple[int, ...] = ()) -> Json:
-    containers = [{"name": f"c{n}", "image": f"gcr.io/{n}"} for n in images]
-    before = [{"name": f"i{n}", "image": f"gcr.io/{n}"} for n in first]
-    volumes = [{"name": f"v{n}", "image": {"reference": f"gcr.io/{n}"}} for n in mounts]
+    containers = [{"name": f"c{n}", "image": f"registry.example.com/{n}"} for n in images]
+    before = [{"name": f"i{n}", "image": f"registry.example.com/{n}"} for n in first]
+    volumes = [{"name": f"v{n}", "image": {"reference": f"registry.example.com/{n}"}} for n in mounts]
     return pod("p", containers=containers, initContainers=before, volumes=volumes)
 
 
