@@ -66,10 +66,11 @@ def cloud(plane: ControlPlane) -> Iterator[FakeCloud]:
 
 
 async def run(
-    plane: ControlPlane, cloud: FakeCloud, name: str, directory: Path, done: Callable[[], bool], *flags: str
+    plane: ControlPlane, cloud: FakeCloud, name: str, directory: Path, done: Callable[[], bool], *enabled: str
 ) -> None:
-    """An autoscaler with these flags, as an account of its own with their rules, until it is done."""
-    wide, own = cluster_autoscaler_roles(flags=flags)
+    """An autoscaler with these options on, as an account of its own with their rules, until it is done."""
+    flags = [f"--{name.replace('_', '-')}=true" for name in enabled]
+    wide, own = cluster_autoscaler_roles(dict.fromkeys(enabled, True))
     access = await asyncio.to_thread(plane.account, name, [*wide, *own])
     path = directory / "kubeconfig"
     path.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
@@ -98,7 +99,7 @@ def test_a_quota_tells_what_is_used_of_it(plane: ControlPlane, cloud: FakeCloud,
     def told() -> bool:
         return conditions(plane.ask("GET", f"{QUOTAS}/all")).get(VALID) == "True"
 
-    asyncio.run(run(plane, cloud, "quotas", tmp_path, told, "--capacity-quotas-enabled=true"))
+    asyncio.run(run(plane, cloud, "quotas", tmp_path, told, "capacity_quotas_enabled"))
     status = plane.ask("GET", f"{QUOTAS}/all")["status"]
     assert status["used"]["resources"] == {"cpu": "2", "nodes": "1"}
     assert status["observedGeneration"] == 1
@@ -116,8 +117,8 @@ def test_a_buffer_is_pods_like_those_of_a_workload(plane: ControlPlane, cloud: F
     def grown() -> bool:
         return bool(cloud.calls)
 
-    flags = ("--capacity-buffer-controller-enabled=true", "--capacity-buffer-pod-injection-enabled=true")
-    asyncio.run(run(plane, cloud, "buffers", tmp_path, grown, *flags))
+    enabled = ("capacity_buffer_controller_enabled", "capacity_buffer_pod_injection_enabled")
+    asyncio.run(run(plane, cloud, "buffers", tmp_path, grown, *enabled))
     buffer = plane.ask("GET", f"{BUFFERS}/spare")
     status = buffer["status"]
     assert conditions(buffer)["ReadyForProvisioning"] == "True"

@@ -192,7 +192,7 @@ def _late(
     late: dict[str, list[str]] = {}
     for name, item in sorted(state.unregistered.items(), key=lambda entry: (entry[1].since, entry[0])):
         group = groups.get(item.group)
-        if group is None:
+        if group is None or name in groups.node_errors:
             continue
         try:
             provision = duration(group.options_or(options.node_group_defaults).max_node_provision_time)

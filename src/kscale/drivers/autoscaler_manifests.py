@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from kscale.drivers.program_manifests import ApiObject, ProgramManifest, made, program_manifests, rule
 from kscale.world.serve.self_signed import SelfSigned
@@ -86,28 +87,40 @@ _PLANS: Final = (
     rule("storage.k8s.io", ["storageclasses"], _SEE),
     rule("", ["events"], ["create", "patch"]),
 )
-_PLANNING: Final = {"vpa-updater": "--plan", "vpa-recommender": "--explain"}
+_NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-def autoscaler_roles(program: str, *, plans: bool = False) -> tuple[list[ApiObject], list[ApiObject]]:
-    """The rules of a program (of :data:`PROGRAMS`) for the whole cluster, and those where its lease is. ``plans``: it
-    says what its rounds do to nodes."""
-    lease = PROGRAMS[program][2]
+def autoscaler_roles(program: str, options: Mapping[str, Any] = _NO_OPTIONS) -> tuple[list[ApiObject], list[ApiObject]]:
+    """The rules of a program (of :data:`PROGRAMS`) for the whole cluster, and those where its lease is.
+
+    ``options`` of ``kscale run PROGRAM`` as it reads them, by their names (``leader_elect_resource_name``, ``plan``);
+    those that are left out are as without a flag.
+    """
+    named = "status_lease_name" if program == "vpa-admission" else "leader_elect_resource_name"
+    lease = options.get(named, PROGRAMS[program][2])
     own = [rule(_LEASES, ["leases"], ["create"]), rule(_LEASES, ["leases"], ["get", "patch"], [lease])]
     if program == "vpa-updater":
-        own.append(rule(_LEASES, ["leases"], ["get"], [_ADMISSION]))
+        looked_at = options.get("admission_controller_status_lease_name", _ADMISSION)
+        own.append(rule(_LEASES, ["leases"], ["get"], [looked_at]))
+    plans = options.get("plan") or options.get("explain")
     return [*_RULES[program], *(_PLANS if plans else ())], own
 
 
 def autoscaler_manifests(
-    program: str, *, image: str, namespace: str = "kube-system", flags: Sequence[str] = (), replicas: int = 2
+    program: str,
+    *,
+    image: str,
+    namespace: str = "kube-system",
+    flags: Sequence[str] = (),
+    options: Mapping[str, Any] = _NO_OPTIONS,
+    replicas: int = 2,
 ) -> list[ApiObject]:
     """The objects of a program of which one leads, in the order in which they are to be applied.
 
-    ``flags``: further flags of ``kscale run PROGRAM``.
+    ``flags``: further flags of ``kscale run PROGRAM``; ``options``: as it reads them (:func:`autoscaler_roles`).
     """
     led = ["--leader-elect", f"--leader-elect-resource-namespace={namespace}"]
-    found = _program(program, [*led, *flags], replicas, {}, {})
+    found = _program(program, [*led, *flags], options, replicas, {}, {})
     return program_manifests(found, image=image, namespace=namespace)
 
 
@@ -116,15 +129,17 @@ def admission_manifests(
     image: str,
     namespace: str = "kube-system",
     flags: Sequence[str] = (),
+    options: Mapping[str, Any] = _NO_OPTIONS,
     replicas: int = 1,
     secret: str = "vpa-tls-certs",
     keys: str = "upstream",
 ) -> list[ApiObject]:
     """The objects of the admission controller. ``secret``: with its certificate, under the names of
-    :data:`CERTIFICATES`; ``keys`` ``cert-manager``: an issuer and a certificate that fill it are among the objects."""
+    :data:`CERTIFICATES`; ``keys`` ``cert-manager``: an issuer and a certificate that fill it are among the objects.
+    ``flags`` and ``options`` as in :func:`autoscaler_manifests`."""
     files = [f"--{flag}={_FILES}/{name}" for flag, name in CERTIFICATES[keys].items()]
     more = ["--reload-cert", f"--webhook-service={_SERVICE}", *files, *flags]
-    found = _program("vpa-admission", more, replicas, {"webhook": 8000}, {"tls-certs": (_FILES, secret)})
+    found = _program("vpa-admission", more, options, replicas, {"webhook": 8000}, {"tls-certs": (_FILES, secret)})
     here = {"namespace": namespace, "labels": found.labels}
     spec = {"selector": found.chosen, "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}]}
     before: list[ApiObject] = []
@@ -153,12 +168,13 @@ def secret_of(pair: SelfSigned, name: str, namespace: str) -> ApiObject:
 def _program(
     program: str,
     flags: Sequence[str],
+    options: Mapping[str, Any],
     replicas: int,
     ports: Mapping[str, int],
     files: Mapping[str, tuple[str, str]],
 ) -> ProgramManifest:
     name, port, _ = PROGRAMS[program]
-    wide, own = autoscaler_roles(program, plans=_PLANNING.get(program) in flags)
+    wide, own = autoscaler_roles(program, options)
     return ProgramManifest(
         name=name,
         arguments=["run", program, "--log-format=json", *flags],

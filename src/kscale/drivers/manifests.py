@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
+from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.program_manifests import ApiObject, ProgramManifest, program_manifests
 from kscale.drivers.program_manifests import rule as _rule
 
@@ -61,6 +63,13 @@ _BY_FLAG: Final = {
 }
 """What it does besides with an option that is on."""
 
+_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "cloud_provider": "externalgrpc",
+        "status_config_map_name": AutoscalingOptions().status_config_map_name,
+        "leader_elect_resource_name": _NAME,
+    }
+)
 _KWOK: Final = (_rule("", ["nodes"], ["create", "delete"]),)
 _MACHINES: Final = (
     _rule("cluster.x-k8s.io", ["machinedeployments", "machinesets", "machinepools"], ["list"]),
@@ -74,25 +83,24 @@ _MACHINES: Final = (
 )
 
 
-def cluster_autoscaler_roles(
-    *,
-    cloud: str = "externalgrpc",
-    status: str = "cluster-autoscaler-status",
-    lease: str = _NAME,
-    enabled: Collection[str] = (),
-) -> tuple[list[ApiObject], list[ApiObject]]:
+def cluster_autoscaler_roles(options: Mapping[str, Any] = _DEFAULTS) -> tuple[list[ApiObject], list[ApiObject]]:
     """The rules for the whole cluster, and those in the namespace of the lease, the status and the priorities.
-    ``enabled``: options of the program that are on, as ``capacity_buffer_controller_enabled``."""
+
+    ``options`` of ``kscale run cluster-autoscaler`` as it reads them, by their names
+    (``capacity_buffer_controller_enabled``); those that are left out are as without a flag.
+    """
+    given = {**_DEFAULTS, **options}
+    cloud = given["cloud_provider"]
     wide = [*CLUSTER_AUTOSCALER_RULES, *{"kwok": _KWOK, "clusterapi": _MACHINES}.get(cloud, ())]
     for name, rules in _BY_FLAG.items():
-        if name in enabled:
+        if given.get(name):
             wide += [each for each in rules if each not in wide]
     own = [
         _rule("", ["configmaps"], ["create"]),
-        _rule("", ["configmaps"], ["get", "patch", "delete"], [status]),
+        _rule("", ["configmaps"], ["get", "patch", "delete"], [given["status_config_map_name"]]),
         _rule("", ["configmaps"], ["get", "list", "watch"], [f"{_NAME}-priority-expander"]),
         _rule("coordination.k8s.io", ["leases"], ["create"]),
-        _rule("coordination.k8s.io", ["leases"], ["get", "patch"], [lease]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "patch"], [given["leader_elect_resource_name"]]),
     ]
     if cloud == "kwok":
         own.append(_rule("", ["configmaps"], ["get"]))
@@ -103,19 +111,26 @@ def cluster_autoscaler_manifests(
     *,
     image: str,
     namespace: str = "kube-system",
-    cloud: str = "externalgrpc",
     config: str = "",
     flags: Sequence[str] = (),
-    enabled: Collection[str] = (),
+    options: Mapping[str, Any] = _DEFAULTS,
     replicas: int = 2,
 ) -> list[ApiObject]:
     """The objects, in the order in which they are to be applied.
 
     ``config``: the name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty: none. ``flags``:
-    further flags of ``kscale run cluster-autoscaler``; ``enabled``: the options that are on with them.
+    further flags of ``kscale run cluster-autoscaler``; ``options``: as it reads them, with the cloud among them
+    (:func:`cluster_autoscaler_roles`).
     """
-    wide, own = cluster_autoscaler_roles(cloud=cloud, enabled=enabled)
-    arguments = ["run", _NAME, f"--cloud-provider={cloud}", f"--namespace={namespace}", "--log-format=json", *flags]
+    wide, own = cluster_autoscaler_roles(options)
+    arguments = [
+        "run",
+        _NAME,
+        f"--cloud-provider={options['cloud_provider']}",
+        f"--namespace={namespace}",
+        "--log-format=json",
+        *flags,
+    ]
     files = {}
     if config:
         arguments.append("--cloud-config=/etc/kscale/config")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from kscale.objects.base import ApiStruct, Int32
-from kscale.objects.meta import KubeObject
+from kscale.objects.core import Taint
+from kscale.objects.meta import KubeObject, ObjectMeta
 
 __all__ = [
     "InfrastructureReference",
     "Machine",
     "MachineDeployment",
     "MachineNode",
+    "MachineOwner",
     "MachinePool",
     "MachineScale",
     "MachineSet",
@@ -32,9 +34,12 @@ class InfrastructureReference(ApiStruct):
 
 
 class MachineTemplateSpec(ApiStruct):
-    """What machines are made by."""
+    """What machines are made by. ``metadata`` is where upstream's autoscaler looks for labels: Cluster API's own types
+    have them a level above."""
 
     infrastructure_ref: InfrastructureReference | None = None
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    taints: list[Taint] | None = None
 
 
 class MachineTemplate(ApiStruct):
@@ -68,6 +73,10 @@ class MachinePool(KubeObject):
     """Machines that the cloud keeps as one."""
 
     spec: MachineScale = msgspec.field(default_factory=MachineScale)
+
+
+MachineOwner = MachineDeployment | MachineSet | MachinePool
+"""What may be a node group."""
 
 
 class MachineSpec(ApiStruct):

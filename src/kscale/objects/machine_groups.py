@@ -8,36 +8,31 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.objects.cluster_api import MachineDeployment, MachinePool, MachineSet
-from kscale.objects.core import Node, NodeSpec, NodeStatus, Taint
+from kscale.objects.cluster_api import MachineOwner, MachineSet
+from kscale.objects.core import Node
 from kscale.objects.durations import parse_duration
 from kscale.objects.infrastructure import Infrastructure
-from kscale.objects.meta import KubeObject, ObjectMeta
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+from kscale.objects.machine_templates import CAPACITY, machine_template
+from kscale.objects.meta import KubeObject
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
 from kscale.objects.owners import controller_of
-from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.selectors import parse_int64
 
 __all__ = [
     "MACHINE_KINDS",
     "InfrastructureOf",
     "MachineGroups",
-    "MachineOwner",
     "id_of_owner",
     "machine_groups",
     "owner_ids",
 ]
 
 MACHINE_KINDS: Final = ("MachineDeployment", "MachineSet", "MachinePool")
-MachineOwner = MachineDeployment | MachineSet | MachinePool
-"""What may be a group."""
 _GROUP: Final = "cluster.x-k8s.io"
 _MIN, _MAX = (f"{_GROUP}/cluster-api-autoscaler-node-group-{which}-size" for which in ("min", "max"))
 _PAUSED: Final = f"{_GROUP}/paused"
 _OPTIONS: Final = f"{_GROUP}/autoscaling-options-"
-_CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
-_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "ephemeral-disk": "ephemeral-storage", "maxPods": "pods"}
-_MOST_PODS: Final = "110"
-_DRIVERS: Final = ("dra-driver", "csi-driver")
+_DRIVERS: Final = (f"{CAPACITY}dra-driver", f"{CAPACITY}csi-driver")
 
 
 InfrastructureOf = Callable[[MachineOwner], Infrastructure | None]
@@ -124,12 +119,12 @@ def _group(
         raise ValueError(f"annotation {_PAUSED}")
     replicas = each.spec.replicas or 0
     # A node that exists is a better model.
-    template = None if nodes else _template(each, notes, infrastructure(each))
+    template, uncounted = (None, []) if nodes else machine_template(each, infrastructure(each))
+    warnings += [f"{id_of_owner(each)}: {text}" for text in uncounted]
     if template is None and not nodes and not replicas:
         raise ValueError("it has no machines, and nothing says what one would be (cpu and memory)")
-    driven = [what for what in _DRIVERS if _CAPACITY + what in notes]
-    if driven:
-        warnings.append(f"{id_of_owner(each)}: not looked at: {', '.join(_CAPACITY + what for what in driven)}")
+    if driven := [key for key in _DRIVERS if key in notes]:
+        warnings.append(f"{id_of_owner(each)}: not looked at: {', '.join(driven)}")
     return NodeGroup(
         id=id_of_owner(each),
         min_size=least,
@@ -142,65 +137,11 @@ def _group(
 
 
 def _size(notes: dict[str, str], which: str, key: str) -> int:
-    if key not in notes:
-        raise ValueError(f"missing {which} annotation")
-    try:
-        size = int(notes[key])
-    except ValueError:
-        size = -1
-    if size < 0:
+    """Without the annotation 0."""
+    size = parse_int64(notes.get(key, "0"))
+    if size is None or size < 0:
         raise ValueError(f"invalid {which} annotation")
     return size
-
-
-def _template(each: KubeObject, notes: dict[str, str], found: Infrastructure | None) -> NodeTemplate | None:
-    """What a new node is, by annotations before the infrastructure (whose number of pods never counts, as upstream has
-    it). Raises ValueError for amounts that cannot be read."""
-    capacity: dict[str, Quantity] = {} if found is None else dict(found.capacity)
-    capacity["pods"] = Quantity(_MOST_PODS)
-    for key, resource in _AMOUNTS.items():
-        if _CAPACITY + key in notes:
-            capacity[resource] = _amount(notes, key)
-    kind = notes.get(_CAPACITY + "gpu-type")
-    if kind and _CAPACITY + "gpu-count" in notes:
-        capacity[kind] = _amount(notes, "gpu-count")
-    if not {"cpu", "memory"} <= capacity.keys():
-        return None
-    labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-    if found is not None:  # upstream's labels are empty then where the infrastructure does not tell its system
-        labels = {"kubernetes.io/os": found.operating_system, "kubernetes.io/arch": found.architecture}
-    for pair in _listed(notes, "labels"):
-        key, equal, value = pair.partition("=")
-        if not equal:
-            raise ValueError(f"annotation {_CAPACITY}labels: {pair!r} is no label")
-        labels[key] = value
-    taints = []
-    for text in _listed(notes, "taints"):
-        pair, colon, effect = text.rpartition(":")
-        key, _, value = pair.partition("=")
-        if not colon or not key:
-            raise ValueError(f"annotation {_CAPACITY}taints: {text!r} is no taint")
-        taints.append(Taint(key=key, value=value, effect=effect))
-    node = Node(
-        metadata=ObjectMeta(name=f"{each.name}-template", labels=labels),
-        spec=NodeSpec(taints=taints),
-        status=NodeStatus(capacity=capacity, allocatable=dict(capacity)),
-    )
-    return NodeTemplate(node=node)
-
-
-def _amount(notes: dict[str, str], key: str) -> Quantity:
-    try:
-        amount = Quantity(notes[_CAPACITY + key])
-    except QuantityError:
-        raise ValueError(f"annotation {_CAPACITY}{key}: {notes[_CAPACITY + key]!r} is no amount") from None
-    if amount.sign < 0:
-        raise ValueError(f"annotation {_CAPACITY}{key}: {notes[_CAPACITY + key]!r} is negative")
-    return amount
-
-
-def _listed(notes: dict[str, str], key: str) -> list[str]:
-    return [part.strip() for part in notes.get(_CAPACITY + key, "").split(",") if part.strip()]
 
 
 _Read = Callable[[str], Any]

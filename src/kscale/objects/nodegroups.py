@@ -18,7 +18,8 @@ __all__ = ["Groups"]
 class Groups:
     """Node groups in the provider's order, settled: their sizes, nodes and templates stand as they are.
 
-    ``node_errors`` (node name -> text) are the nodes for which the cloud fails to tell the group.
+    ``node_errors`` (node name -> text) are the nodes for which the cloud fails to tell the group, and the instances
+    without a node, by their ids.
     """
 
     __slots__ = ("_by_id", "_id_of", "node_errors")

@@ -401,6 +401,10 @@ def test_instances_without_node() -> None:
     assert state.unregistered["b"].since == N - MINUTE
     assert state.readiness["g1"].long_unregistered == ["b"]
     assert upcoming_nodes(state, groups, N + MINUTE) == {}
+    untold = Groups(groups, {"b": "it is late"})  # the cloud fails to tell its group
+    state = update_nodes(state, [_node("a")], untold, now=N + MINUTE, options=options).state
+    assert state.unregistered["b"].since == N - MINUTE
+    assert (state.readiness["g1"].long_unregistered, state.readiness["g1"].unregistered) == ([], [])
     state = update_nodes(state, [_node("a"), _node("b")], groups, now=N + MINUTE, options=options).state
     assert state.unregistered == {}
 

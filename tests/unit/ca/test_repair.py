@@ -46,10 +46,11 @@ def seen(groups: Groups, options: ca.AutoscalingOptions, members: list[str]) -> 
 
 
 def repair(
-    given: list[NodeGroup], at: int = 0, answers: dict[str, str] | None = None, **options: Any
+    given: list[NodeGroup], at: int = 0, answers: dict[str, str] | None = None, untold: str = "", **options: Any
 ) -> tuple[Repair, DryRun[Repair]]:
-    """Repairs at a time from now; ``answers``: group, or ``group force``, -> the provider's refusal."""
-    groups = Groups(given)
+    """Repairs at a time from now; ``answers``: group, or ``group force``, -> the provider's refusal; ``untold``: an
+    instance whose group it fails to tell."""
+    groups = Groups(given, {untold: "it is late"})
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT, **options)
     state = seen(groups, chosen, [name for item in given for name in item.nodes])
 
@@ -72,6 +73,10 @@ def test_old_unregistered_instances(at: int, removed: list[str]) -> None:
     assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(removed))] if removed else [])
     assert [event.message for event in ran.events] == [f"Removed unregistered node {name}" for name in removed]
     assert not found.ends_loop
+
+
+def test_an_instance_whose_group_is_not_told_stays() -> None:
+    assert repair([group("g", 1, 3, 3, 1)], untold="g-1")[0].removed == {"g": ["g-2"]}
 
 
 @pytest.mark.parametrize(

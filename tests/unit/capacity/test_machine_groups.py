@@ -75,7 +75,7 @@ def test_annotations_say_what_a_new_node_is() -> None:
         f"{_CAPACITY}ephemeral-disk": "100Gi",
         f"{_CAPACITY}maxPods": "200",
         f"{_CAPACITY}labels": "pool=gpu,kubernetes.io/arch=arm64",
-        f"{_CAPACITY}taints": "gpu=yes:NoSchedule, spot:NoExecute",
+        f"{_CAPACITY}taints": "gpu=yes:NoSchedule,spot:NoExecute",
         f"{_CAPACITY}csi-driver": "ebs=25",
         f"{_G}/autoscaling-options-scaledownunneededtime": "5m",
         f"{_G}/autoscaling-options-scaledownutilizationthreshold": "much",
@@ -111,8 +111,7 @@ _LEAST, _MOST = _SIZES
 @pytest.mark.parametrize(
     ("notes", "replicas", "said"),
     [
-        ({_MOST: "5"}, 1, "missing min annotation"),
-        ({_LEAST: "1"}, 1, "missing max annotation"),
+        ({_LEAST: "1"}, 1, "its maximum size 0 is below its minimum 1"),
         ({**_SIZES, _LEAST: "few"}, 1, "invalid min annotation"),
         ({**_SIZES, _MOST: "-1"}, 1, "invalid max annotation"),
         ({**_SIZES, _LEAST: "9"}, 1, "its maximum size 5 is below its minimum 9"),
@@ -120,8 +119,8 @@ _LEAST, _MOST = _SIZES
         (_SIZES, 0, "no machines, and nothing says what one would be"),
         ({**_SIZES, **_SIZED, f"{_CAPACITY}cpu": "lots"}, 0, "'lots' is no amount"),
         ({**_SIZES, **_SIZED, f"{_CAPACITY}memory": "-1"}, 0, "'-1' is negative"),
-        ({**_SIZES, **_SIZED, f"{_CAPACITY}labels": "pool"}, 0, "'pool' is no label"),
-        ({**_SIZES, **_SIZED, f"{_CAPACITY}taints": "pool"}, 0, "'pool' is no taint"),
+        ({**_SIZES, **_SIZED, f"{_CAPACITY}maxPods": "2k"}, 0, "'2k' is no amount"),
+        ({**_SIZES, **_SIZED, f"{_CAPACITY}cpu": "0"}, 0, "no machines, and nothing says what one would be"),
         ({_LEAST: "0", _MOST: "0"}, 1, ""),
         ({}, 1, ""),
     ],
@@ -135,6 +134,66 @@ def test_owners_that_cannot_be_scaled(notes: dict[str, str], replicas: int, said
     )
 
 
+def test_what_machines_hand_on_to_their_nodes() -> None:
+    """``TestTaints`` and ``TestLabels`` of upstream, among others."""
+    data = _data(
+        "md",
+        {
+            **_SIZES,
+            **_SIZED,
+            f"{_CAPACITY}labels": "node.cluster.x-k8s.io/size=big, pool=x,odd",
+            f"{_CAPACITY}taints": "of=annotation:NoSchedule,alone,a=b=c:NoSchedule,x=y:z:NoSchedule, sp=a:NoSchedule",
+        },
+        0,
+    )
+    data["spec"]["template"]["spec"] |= {
+        "metadata": {
+            "labels": {
+                "node-role.kubernetes.io/worker": "",
+                "sub.node-role.kubernetes.io/worker": "",
+                "node-restriction.kubernetes.io/zone": "a",
+                "sub.node-restriction.kubernetes.io/zone": "b",
+                "node.cluster.x-k8s.io/size": "small",
+                "sub.node.cluster.x-k8s.io": "c",
+                "pool": "machine",
+            }
+        },
+        "taints": [
+            {"key": "of", "value": "machine", "effect": "NoSchedule", "propagation": "Always"},
+            {"key": "of", "value": "machine", "effect": "NoExecute", "propagation": "OnInitialization"},
+        ],
+    }
+    found = machine_groups(_machines(data), [])
+    node = found.groups[0].node_template.node
+    assert node.metadata.labels == {
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "node-role.kubernetes.io/worker": "",
+        "node-restriction.kubernetes.io/zone": "a",
+        "sub.node-restriction.kubernetes.io/zone": "b",
+        "node.cluster.x-k8s.io/size": "big",
+        "sub.node.cluster.x-k8s.io": "c",
+        " pool": "x",
+    }
+    assert [(taint.key, taint.value, taint.effect) for taint in node.spec.taints] == [
+        ("of", "annotation", "NoSchedule"),
+        ("of", "machine", "NoExecute"),
+        ("alone", "", ""),
+    ]
+    told = [
+        "labels: 'odd' is no label",
+        *(f"taints: {text!r} is no taint" for text in ("a=b=c:NoSchedule", "x=y:z:NoSchedule", " sp=a:NoSchedule")),
+    ]
+    assert found.warnings == [
+        f"MachineDeployment/fleet/md: annotation {_CAPACITY}{each} and does not count" for each in told
+    ]
+
+
+def test_a_missing_least_size_is_none() -> None:
+    (group,) = machine_groups(_machines(_data("md", {_MOST: "5"}, 1)), []).groups
+    assert (group.min_size, group.max_size) == (0, 5)
+
+
 def test_on_the_command_line_they_need_no_groups_file(tmp_path: Path) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     pod = {
@@ -145,10 +204,10 @@ def test_on_the_command_line_they_need_no_groups_file(tmp_path: Path) -> None:
         "status": {"phase": "Pending", "conditions": [condition]},
     }
     items = [_node_data("n1", "small", "MachineDeployment"), pod]
-    items += [_data("small", _SIZES, 1), _data("large", {**_SIZES, **_SIZED}, 0), _data("odd", {_MOST: "5"})]
+    items += [_data("small", _SIZES, 1), _data("large", {**_SIZES, **_SIZED}, 0), _data("odd", {_LEAST: "5"})]
     (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     got = run("scale-up", "-f", tmp_path / "dump.json", "--now", "2026-05-04T12:00:00Z")
     assert got.stdout.startswith("Scale up MachineDeployment/fleet/large 0 -> 1 (1 node) for 1 of 1 pod.")
     assert "node groups of Cluster API in the input: 2" in got.stderr
-    assert "MachineDeployment/fleet/odd cannot be scaled: missing min annotation" in got.stderr
+    assert "MachineDeployment/fleet/odd cannot be scaled: its maximum size 0 is below its minimum 5" in got.stderr
     assert "is not known" not in got.stdout

@@ -76,9 +76,12 @@ def test_what_is_printed() -> None:
         ("cluster-autoscaler", "--max-nodes-total=many", "'many' is not a valid"),
         ("cluster-autoscaler", "--nodes=1:3:a", "--nodes is not taken"),
         ("cluster-autoscaler", "expander", "unexpected extra argument"),
-        ("cluster-autoscaler", "--cloud-provider=nope", "--cloud-provider is an option of this command"),
-        ("cluster-autoscaler", "--cloud-provider=kwok", "--cloud-provider is an option of this command"),
-        ("cluster-autoscaler", "--namespace=other", "--namespace is an option of this command"),
+        ("cluster-autoscaler", "--cloud-provider=nope", "--cloud-provider is said by this command"),
+        ("cluster-autoscaler", "--cloud-provider=kwok", "--cloud-provider is said by this command"),
+        ("cluster-autoscaler", "--namespace=other", "--namespace is said by this command"),
+        ("horizontal", "--leader-elect-resource-namespace=other", "is said by this command"),
+        ("vpa-updater", "--admission-controller-status-lease-namespace=other", "is said by this command"),
+        ("vpa-admission", "--status-lease-namespace=other", "is said by this command"),
         ("cluster-autoscaler", "--help", "No such option: --help"),
         ("vpa-updater", "-h", "No such option: -h"),
         ("horizontal", "--horizontal-pod-autoscaler-tolerance=most", "--horizontal-pod-autoscaler-tolerance"),
@@ -146,6 +149,27 @@ def test_rules_by_the_flags_however_they_are_written(values: Sequence[str], on: 
             assert granted(rules, group.replace("core", ""), f"{kind.lower()}s/scale") == ({"get"} if on else set())
 
 
+@pytest.mark.parametrize(
+    ("program", "flag", "verbs"),
+    [
+        ("cluster-autoscaler", "--leader-elect-resource-name", {"get", "patch"}),
+        ("cluster-autoscaler", "--status-config-map-name", {"get", "patch", "delete"}),
+        ("horizontal", "--leader-elect-resource-name", {"get", "patch"}),
+        ("vpa-recommender", "--leader-elect-resource-name", {"get", "patch"}),
+        ("vpa-updater", "--leader-elect-resource-name", {"get", "patch"}),
+        ("vpa-updater", "--admission-controller-status-lease-name", {"get"}),
+        ("vpa-admission", "--status-lease-name", {"get", "patch"}),
+    ],
+)
+def test_the_role_names_what_a_flag_names(program: str, flag: str, verbs: set[str]) -> None:
+    rules = {text: of_program(program, *text)["Role"]["rules"] for text in ((), (f"--flag={flag}=mine",))}
+    usual, mine = ([rule for rule in found if "resourceNames" in rule] for found in rules.values())
+    changed = [(each, other) for each, other in zip(usual, mine, strict=True) if each != other]
+    ((before, after),) = changed
+    assert (after["resourceNames"], {*after["verbs"]}) == (["mine"], verbs)
+    assert {**before, "resourceNames": ["mine"]} == after
+
+
 def test_a_cloud_that_there_is_not() -> None:
     found = run(*COMMAND, "--cloud-provider", "gce")
     assert found.code == 2
@@ -193,7 +217,7 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
 AUTOSCALERS = ("horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
 
 
-def of_autoscaler(program: str, *arguments: str) -> dict[str, Any]:
+def of_program(program: str, *arguments: str) -> dict[str, Any]:
     found = run("manifests", program, "--image", "example.org/kscale:1", *arguments)
     assert found.code == 0, found.stderr
     return {each["kind"]: each for each in yaml.safe_load_all(found.stdout)}
@@ -201,7 +225,7 @@ def of_autoscaler(program: str, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("program", AUTOSCALERS)
 def test_the_other_autoscalers(program: str) -> None:
-    found = of_autoscaler(program, "-n", "scaling", "--flag=--kube-api-qps=7")
+    found = of_program(program, "-n", "scaling", "--flag=--kube-api-qps=7")
     name = found["Deployment"]["metadata"]["name"]
     pod = found["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -237,7 +261,7 @@ DRIVERS: dict[str, Callable[[], Sequence[Watch]]] = {
 
 @pytest.mark.parametrize(("program", "flag"), [("vpa-updater", "plan"), ("vpa-recommender", "explain")])
 def test_who_says_what_rounds_do_to_nodes_may_see_what_decides_where_pods_fit(program: str, flag: str) -> None:
-    wide, _ = autoscaler_roles(program, plans=True)
+    wide, _ = autoscaler_roles(program, {flag: True})
     granted = {resource for rule in wide if {"list", "watch"} <= set(rule["verbs"]) for resource in rule["resources"]}
     assert {"nodes", "persistentvolumes", "persistentvolumeclaims", "storageclasses"} <= granted
     assert any("events" in rule["resources"] and "create" in rule["verbs"] for rule in wide)
@@ -269,7 +293,7 @@ def test_the_other_autoscalers_may_see_what_they_watch_and_no_more(program: str)
 
 
 def test_the_admission_controller_is_found_by_its_service() -> None:
-    found = of_autoscaler("vpa-admission", "-n", "scaling")
+    found = of_program("vpa-admission", "-n", "scaling")
     service, deployment = found["Service"], found["Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert (
@@ -284,7 +308,7 @@ def test_the_admission_controller_is_found_by_its_service() -> None:
 
 
 def test_a_certificate_of_cert_manager() -> None:
-    found = of_autoscaler("vpa-admission", "--cert-manager", "--tls-secret=hook")
+    found = of_program("vpa-admission", "--cert-manager", "--tls-secret=hook")
     assert found["Certificate"]["spec"]["secretName"] == "hook"
     assert found["Certificate"]["spec"]["dnsNames"][0] == "vpa-webhook.kube-system.svc"
     assert found["Issuer"]["metadata"]["name"] == found["Certificate"]["spec"]["issuerRef"]["name"]
@@ -296,7 +320,7 @@ def test_a_certificate_of_cert_manager() -> None:
 
 def test_a_certificate_of_ones_own(tmp_path: Path) -> None:
     """Whoever trusts its authority reaches the service by its name, and by no other."""
-    found = of_autoscaler("vpa-admission", "-n", "scaling", "--self-signed")
+    found = of_program("vpa-admission", "-n", "scaling", "--self-signed")
     content = {name: b64decode(text) for name, text in found["Secret"]["data"].items()}
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)

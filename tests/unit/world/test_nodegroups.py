@@ -207,6 +207,25 @@ def test_machines_are_asked_for_anew_after_one_that_never_registered_is_deleted(
         client.close()
 
 
+def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(cloud: Cloud) -> None:
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
+        cloud.instances = ["x://n1", "x://n3", "x://n4", "x://n5"]
+
+        def told() -> list[str]:
+            return next(iter(client.refresh())).instance_ids
+
+        assert told() == cloud.instances
+        cloud.instances = []
+        assert told() == ["x://n1", "x://n3", "x://n4"]  # those are of nodes, or need not register
+        cloud.node_errors = {"x://n5": "it is late"}
+        found = client.refresh()
+        assert isinstance(found, Groups)
+        assert next(iter(found)).instance_ids == ["x://n1", "x://n3", "x://n4", "x://n5"]
+        assert found.node_errors == {"x://n5": "rpc error: code = Unknown desc = it is late"}
+        client.close()
+
+
 def test_messages_are_those_of_the_protocol() -> None:
     """Bytes put together by hand from the numbers in externalgrpc.proto."""
     given = message_of("NodeGroupIncreaseSizeRequest")(delta=3, id="small").SerializeToString()

@@ -153,8 +153,11 @@ def find_unregistered(
 def sort_unregistered(
     state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
 ) -> None:
-    """Puts the state's unregistered instances into its lists: for long, or not yet."""
+    """Puts the state's unregistered instances into its lists: for long, or not yet. One whose group the cloud cannot
+    tell is in neither."""
     for name, item in state.unregistered.items():
+        if name in groups.node_errors:
+            continue
         owner = groups[item.group]
         try:
             provision = duration(owner.options_or(defaults).max_node_provision_time)

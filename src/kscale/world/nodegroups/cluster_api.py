@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from kscale.effects import Discover, GetScale, GetWhole, List, Moment, Patch, PutScale, to_text
 from kscale.errors import InputError, Problem
 from kscale.objects.autoscaling import Scale
-from kscale.objects.cluster_api import Machine, MachinePool
+from kscale.objects.cluster_api import Machine, MachineOwner, MachinePool
 from kscale.objects.core import Node
 from kscale.objects.infrastructure import Infrastructure, read_infrastructure
-from kscale.objects.machine_groups import MACHINE_KINDS, MachineOwner, id_of_owner, machine_groups, owner_ids
+from kscale.objects.machine_groups import MACHINE_KINDS, id_of_owner, machine_groups, owner_ids
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
 from kscale.objects.owners import controller_of

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Node
+from kscale.objects.core import Node, NodeSpec
 from kscale.objects.durations import parse_duration
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import (
     NOT_IMPLEMENTED,
     InstanceStatus,
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 _KEYS: Final = frozenset({"address", "key", "cert", "cacert", "grpc_timeout"})
 _TIMEOUT: Final = "5s"
 _RUNNING: Final = InstanceStatus()
+_STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistered"}
 
 
 def read_config(path: str) -> dict[str, str]:
@@ -108,7 +110,11 @@ class ExternalGroups(Provider):
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Looks at the cloud anew. A provider that cannot tell its groups has none, as upstream takes it; nodes whose
-        group it fails to tell are told with the error (``node_errors``), and everything else goes on without them."""
+        group it fails to tell are told with the error (``node_errors``), and everything else goes on without them.
+
+        Machines that no node is of are asked about as nodes are: one that is of no group any more has gone, whatever is
+        remembered of the group.
+        """
         self._call("Refresh")
         try:
             found = self._call("NodeGroups").nodeGroups
@@ -116,23 +122,32 @@ class ExternalGroups(Provider):
             _log.error("the node groups: %s", error.message)
             return []
         nodes = self._nodes()
-        members, errors = self._members(nodes)
         ids = [each.id for each in found]
         cache = self._cache
         instances = {id_: self._fetch(id_) for id_ in ids} if cache is None else cache.instances(ids, self._fetch)
-        groups = [self._described(each, members.get(each.id, []), instances[each.id]) for each in found]
+        unregistered = _unregistered(nodes, instances)
+        homes, errors = self._homes([*nodes, *unregistered])
+        gone = {node.name for node in unregistered} - homes.keys() - errors.keys()
+        members: dict[str, list[str]] = {}
+        for node in nodes:
+            if (home := homes.get(node.name)) is not None:
+                members.setdefault(home, []).append(node.name)
+        groups = [
+            self._described(each, members.get(each.id, []), [one for one in instances[each.id] if one[0] not in gone])
+            for each in found
+        ]
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
-    def _members(self, nodes: Sequence[Node]) -> tuple[dict[str, list[str]], dict[str, str]]:
-        """The names of nodes by the group that the provider says they are of, and by name what it said in place of a
-        group; all are asked for side by side."""
+    def _homes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
+        """The group that the provider says each node is of, by the node's name, and what it said in place of a group;
+        all are asked for side by side."""
         asked = [(node.name, self._begin("NodeGroupForNode", node=external_node(node))) for node in nodes]
-        found: dict[str, list[str]] = {}
+        found: dict[str, str] = {}
         errors: dict[str, str] = {}
         for name, answer in asked:
             try:
                 if of := self._ended(answer).nodeGroup.id:
-                    found.setdefault(of, []).append(name)
+                    found[name] = of
             except ProviderError as error:
                 _log.warning("Failed to find node group for %s: %s", name, error.message)
                 errors[name] = error.message
@@ -225,6 +240,17 @@ class ExternalGroups(Provider):
 
     def _call(self, method: str, **given: Any) -> Any:
         return self._ended(self._begin(method, **given))
+
+
+def _unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]) -> list[Node]:
+    """The machines that should register and have no node, as upstream's nodes that stand for them (``FakeNode``)."""
+    registered = {node.spec.provider_id for node in nodes}
+    return [
+        Node(metadata=ObjectMeta(name=id_, annotations=_STANDS_FOR), spec=NodeSpec(provider_id=id_))
+        for told in instances.values()
+        for id_, status in told
+        if id_ not in registered and (status is None or (status.state != "deleting" and status.error is None))
+    ]
 
 
 def _credentials(grpc: Any, config: Mapping[str, str]) -> Any:

@@ -11,7 +11,7 @@ from kscale.cli.commands.manifests.printing import (
     Image,
     Namespace,
     Replicas,
-    option_values,
+    own_options,
     print_objects,
 )
 from kscale.cli.output import Show
@@ -46,20 +46,13 @@ def command(
 
     if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
-    own = {"cloud_provider": cloud_provider, "namespace": namespace}
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in own.items()]
-    values = option_values(["run", "cluster-autoscaler", *options, *(flag or ())])
-    for name, value in own.items():
-        if values[name] != value:
-            option = f"--{name.replace('_', '-')}"
-            raise typer.BadParameter(f"{option} is an option of this command: its rules go by it", param_hint="--flag")
+    flags = flag or ()
     objects = cluster_autoscaler_manifests(
         image=image,
         namespace=namespace,
-        cloud=cloud_provider,
         config=cloud_config,
-        flags=flag or (),
-        enabled=[name for name, value in values.items() if value is True],
+        flags=flags,
+        options=own_options("cluster-autoscaler", flags, cloud_provider=cloud_provider, namespace=namespace),
         replicas=replicas,
     )
     if monitoring:

@@ -14,7 +14,7 @@ from kscale.cli.hpa_options import DecisionFlags
 from kscale.cli.output import Format, Show
 from kscale.cli.registry import find
 
-__all__ = ["Flags", "Image", "Namespace", "Replicas", "option_values", "print_objects"]
+__all__ = ["Flags", "Image", "Namespace", "Replicas", "own_options", "print_objects"]
 
 Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Where it runs.")]
@@ -35,7 +35,7 @@ def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
     for each in objects:
         if each["kind"] == "Deployment":
             for container in each["spec"]["template"]["spec"]["containers"]:
-                option_values(container["args"])
+                _option_values(container["args"])
     write = show.terminal.stdout.write
     match show.output:
         case Format.JSON:
@@ -55,7 +55,23 @@ def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
             raise typer.BadParameter("kubectl apply takes yaml and json", param_hint="-o")
 
 
-def option_values(arguments: Sequence[str]) -> dict[str, Any]:
+def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:
+    """What the options of ``kscale run PROGRAM`` are with these flags, by their names. ``own``: those that the command
+    itself gives.
+
+    Raises BadParameter for what the program does not take, and for a flag that says another than one of ``own``.
+    """
+    options = {name: f"--{name.replace('_', '-')}" for name in own}
+    values = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items()), *flags])
+    for name, value in own.items():
+        if values[name] != value:
+            raise typer.BadParameter(
+                f"{options[name]} is said by this command: its rules go by it", param_hint="--flag"
+            )
+    return values
+
+
+def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
     """The arguments of ``kscale`` as the program would read them: the values of its options. Runs nothing.
 
     Raises BadParameter for what the program does not take, and for ``--help``, with which it would do nothing else.

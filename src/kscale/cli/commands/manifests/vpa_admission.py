@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, print_objects
+from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, own_options, print_objects
 from kscale.cli.output import Show
 
 __all__ = ["command"]
@@ -45,10 +45,12 @@ def command(
 
     if cert_manager and self_signed:
         raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
+    flags = flag or ()
     objects = admission_manifests(
         image=image,
         namespace=namespace,
-        flags=flag or (),
+        flags=flags,
+        options=own_options("vpa-admission", flags, status_lease_namespace=namespace),
         replicas=replicas,
         secret=tls_secret,
         keys="cert-manager" if cert_manager else "upstream",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, Replicas, print_objects
+from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, Replicas, own_options, print_objects
 from kscale.cli.output import Show
 
 __all__ = ["command"]
@@ -17,6 +17,16 @@ def command(
     """
     from kscale.drivers.autoscaler_manifests import autoscaler_manifests
 
+    flags = flag or ()
+    options = own_options(
+        "vpa-updater",
+        flags,
+        leader_elect_resource_namespace=namespace,
+        admission_controller_status_lease_namespace=namespace,
+    )
     print_objects(
-        show, autoscaler_manifests("vpa-updater", image=image, namespace=namespace, flags=flag or (), replicas=replicas)
+        show,
+        autoscaler_manifests(
+            "vpa-updater", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
+        ),
     )
