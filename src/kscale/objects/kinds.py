@@ -17,11 +17,14 @@ _AUTOSCALING: Final = "kscale.objects.autoscaling"
 _RESOURCE: Final = "kscale.objects.resource"
 
 KINDS: Final[dict[tuple[str, str], str]] = {
-    **{("", kind): f"{_CORE}:{kind}" for kind in (
-        "Pod", "Node", "Namespace", "Service", "ReplicationController", "LimitRange", "ConfigMap", "Event",
-        "PodTemplate",
+    ("", "Pod"): f"{_CORE}.pods:Pod",
+    ("", "PodTemplate"): f"{_CORE}.pods:PodTemplate",
+    ("", "Node"): f"{_CORE}.nodes:Node",
+    **{("", kind): f"{_CORE}.namespaces:{kind}" for kind in (
+        "Namespace", "Service", "ReplicationController", "LimitRange", "ConfigMap",
     )},
-    ("events.k8s.io", "Event"): f"{_CORE}:Event",
+    ("", "Event"): f"{_CORE}.events:Event",
+    ("events.k8s.io", "Event"): f"{_CORE}.events:Event",
     ("", "PersistentVolume"): f"{_STORAGE}:PersistentVolume",
     ("", "PersistentVolumeClaim"): f"{_STORAGE}:PersistentVolumeClaim",
     **{("apps", kind): f"{_APPS}:{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")},

@@ -7,126 +7,36 @@ exponent) and *big* (an unbounded mantissa, normally counting nanos).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache, total_ordering
 from typing import Any, Final
 
 from kscale.objects import go_json
+from kscale.objects.quantity_numbers import (
+    MAX_ALIGNMENT,
+    digits_of,
+    fits,
+    go_pow10,
+    read_big,
+    read_small,
+    strip_factor,
+    wrap,
+)
+from kscale.objects.quantity_text import (
+    BINARY_SI,
+    BINARY_SUFFIX,
+    DECIMAL_EXPONENT,
+    DECIMAL_SI,
+    DECIMAL_SUFFIX,
+    QuantityError,
+    scan,
+)
 
 __all__ = ["BINARY_SI", "DECIMAL_EXPONENT", "DECIMAL_SI", "Quantity", "QuantityError", "parse"]
 
-DECIMAL_SI: Final = "DecimalSI"
-BINARY_SI: Final = "BinarySI"
-DECIMAL_EXPONENT: Final = "DecimalExponent"
-
-_WRONG_FORMAT: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"  # upstream's text
-)
-_WRONG_SUFFIX: Final = "unable to parse quantity's suffix"
-_WRONG_NUMBER: Final = "unable to parse numeric part of quantity"
-
-# What upstream's scanner accepts; its own error text shows a stricter pattern (missing digits count as zero).
-_TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
-_DECIMAL_SUFFIX: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY_SUFFIX: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_PRINT_DECIMAL: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIX.items()}
-_PRINT_BINARY: Final = ("", *_BINARY_SUFFIX)
-
-_NANO: Final = -9
-_INT64_MAX: Final = 2**63 - 1
-_MAX_INT64_DIGITS: Final = 18
-_MASK: Final = 2**64 - 1
-# Aligning two exponents further apart than this would take unbounded memory; no API object means it.
-_MAX_ALIGNMENT: Final = 100_000
-_MAX_TEXT: Final = 4_000  # digits; Python refuses to convert more at once
-
-
-class QuantityError(ValueError):
-    """A text that is not a quantity (with upstream's message), or numbers too far apart to be added."""
-
-
-def _wrap(number: int) -> int:
-    """The low 64 bits as a signed integer: what Go's int64 arithmetic leaves."""
-    number &= _MASK
-    return number - 2**64 if number > _INT64_MAX else number
-
-
-def _fits(number: int) -> bool:
-    return -(2**63) <= number <= _INT64_MAX
-
-
-def _wrap32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31
-
-
-def _go_pow10(exponent: int) -> float:
-    """``math.Pow10``: powers of ten above 10^31 and below 10^-31 are products of two table entries."""
-    if exponent < -323:
-        return 0.0
-    if exponent > 308:
-        return float("inf")
-    if exponent < 0:
-        return float(f"1e{-(-exponent // 32 * 32)}") / float(f"1e{-exponent % 32}")
-    return float(f"1e{exponent // 32 * 32}") * float(f"1e{exponent % 32}")
-
-
-def _strip_factor(number: int, factor: int) -> tuple[int, int]:
-    """``number`` without its factors ``factor``, and how many there were. ``number`` is not zero."""
-    times = 0
-    while True:
-        quotient, rest = divmod(number, factor)
-        if rest:
-            return number, times
-        number, times = quotient, times + 1
-
-
-def _read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
-    """mantissa * 10^(exponent - scale) as upstream's small form reads it; False where 64 bits overflowed."""
-    up = exponent - scale
-    if mantissa == 0 or up == 0:
-        return mantissa, True
-    if up < 0:
-        if up < -20:
-            return (1 if mantissa > 0 else -1), True
-        quotient = -(-abs(mantissa) // 10**-up)
-        return (quotient if mantissa > 0 else -quotient), True
-    if up > 20:
-        return 0, False
-    product = mantissa * 10**up
-    if _fits(product):
-        return product, True
-    # Upstream has unrolled multiplications for these factors, whose wrapped result leaks.
-    return (_wrap(product) if up in (1, 2, 3, 6, 9) else 0), False
-
-
-def _read_big(mantissa: int, exponent: int, scale: int) -> int:
-    """mantissa * 10^(exponent - scale) as upstream's big form reads it."""
-    down = scale - exponent
-    if down == 0 or mantissa == 0:
-        return _wrap(mantissa)
-    if down < 0:
-        # int64(math.Pow10(n)) saturates to the most negative number on amd64.
-        factor: int = 10**-down if -down <= _MAX_INT64_DIGITS else -(2**63)
-        return _wrap(_wrap(mantissa) * factor)
-    if mantissa < _INT64_MAX and down <= _MAX_INT64_DIGITS:
-        low = _wrap(mantissa)
-        divisor: int = 10**down
-        quotient, rest = divmod(abs(low), divisor)
-        return (quotient if low >= 0 else -quotient) + (1 if rest else 0)
-    quotient, rest = divmod(mantissa, 10 ** min(down, _MAX_ALIGNMENT))  # an upper bound on what parsing lets through
-    return _wrap(quotient + (1 if rest else 0))
-
-
-def _digits(number: int) -> str:
-    """``str`` without Python's limit on the number of digits."""
-    if _fits(number):
-        return str(number)
-    head, tail = divmod(abs(number), 10**_MAX_TEXT)
-    text = f"{_digits(head)}{tail:0{_MAX_TEXT}d}" if head else f"{tail}"
-    return f"-{text}" if number < 0 else text
+_PRINT_DECIMAL: Final = {exponent: suffix for suffix, exponent in DECIMAL_SUFFIX.items()}
+_PRINT_BINARY: Final = ("", *BINARY_SUFFIX)
 
 
 @total_ordering
@@ -176,7 +86,7 @@ class Quantity:
     @staticmethod
     def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:  # noqa: A002
         """``value`` * 10^``scale`` (``NewQuantity``, ``NewMilliQuantity`` with scale -3). ``value`` is an int64."""
-        if not _fits(value):
+        if not fits(value):
             raise QuantityError(f"{value} does not fit in 64 bits")
         return _make(value, scale, False, format)
 
@@ -221,19 +131,19 @@ class Quantity:
     def scaled_value(self, scale: int) -> int:
         """``ScaledValue(scale)``: the quantity in units of 10^``scale``."""
         if self._big:
-            return _read_big(self._mantissa, self._exponent, scale)
-        return _read_small(self._mantissa, self._exponent, scale)[0]
+            return read_big(self._mantissa, self._exponent, scale)
+        return read_small(self._mantissa, self._exponent, scale)[0]
 
     def is_whole(self, scale: int = 0) -> bool:
         """Whether the quantity is a whole number of units of 10^``scale``."""
         down = scale - self._exponent
-        return down <= 0 or self._mantissa == 0 or (down <= _MAX_ALIGNMENT and self._mantissa % 10**down == 0)
+        return down <= 0 or self._mantissa == 0 or (down <= MAX_ALIGNMENT and self._mantissa % 10**down == 0)
 
     def as_int64(self) -> int | None:
         """``AsInt64()``: the exact integer; None where upstream has no fast answer (big form, fraction, overflow)."""
         if self._big or self._exponent < 0:
             return None
-        value, exact = _read_small(self._mantissa, self._exponent, 0)
+        value, exact = read_small(self._mantissa, self._exponent, 0)
         return value if exact else None
 
     def approximate_float(self) -> float:
@@ -247,11 +157,11 @@ class Quantity:
             base = float(self._mantissa)
         except OverflowError:
             base = float("inf") if self._mantissa > 0 else float("-inf")
-        return base if self._exponent == 0 else base * _go_pow10(self._exponent)
+        return base if self._exponent == 0 else base * go_pow10(self._exponent)
 
     def as_fraction(self) -> Fraction:
         """The exact value."""
-        if abs(self._exponent) > _MAX_ALIGNMENT:
+        if abs(self._exponent) > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
         return Fraction(self._mantissa) * Fraction(10) ** self._exponent
 
@@ -259,7 +169,7 @@ class Quantity:
         """The exact value times 10^9: every quantity is a whole number of billionths. Raises QuantityError for one that
         is too large to be written out."""
         exponent = self._exponent + 9
-        if exponent > _MAX_ALIGNMENT:
+        if exponent > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
         found: int = self._mantissa * 10**exponent if exponent >= 0 else self._mantissa // 10**-exponent
         return found
@@ -299,21 +209,21 @@ class Quantity:
         if self._mantissa == 0:
             return _make(mantissa, exponent, False, format)
         scale = min(self._exponent, exponent)
-        left, left_fits = _read_small(self._mantissa, self._exponent, scale)
-        right, right_fits = _read_small(mantissa, exponent, scale)
-        if left_fits and right_fits and _fits(left + right):
+        left, left_fits = read_small(self._mantissa, self._exponent, scale)
+        right, right_fits = read_small(mantissa, exponent, scale)
+        if left_fits and right_fits and fits(left + right):
             return _make(left + right, scale, False, format)
         return self._plus_big(mantissa, exponent, format)
 
     def _plus_big(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
         scale = min(self._exponent, exponent)
-        if max(self._exponent, exponent) - scale > _MAX_ALIGNMENT:
+        if max(self._exponent, exponent) - scale > MAX_ALIGNMENT:
             raise QuantityError(f"{self} and a number with exponent {exponent} are too far apart to be added")
         total = self._mantissa * 10 ** (self._exponent - scale) + mantissa * 10 ** (exponent - scale)
         return _make(total, scale, True, format)
 
     def __neg__(self) -> Quantity:
-        mantissa = -self._mantissa if self._big else _wrap(-self._mantissa)
+        mantissa = -self._mantissa if self._big else wrap(-self._mantissa)
         return _make(mantissa, self._exponent, self._big, self.format)
 
     def __bool__(self) -> bool:
@@ -356,7 +266,7 @@ class Quantity:
     def __hash__(self) -> int:
         if self._mantissa == 0:
             return 0
-        digits, zeros = _strip_factor(self._mantissa, 10)
+        digits, zeros = strip_factor(self._mantissa, 10)
         return hash((digits, self._exponent + zeros))
 
     # -- printing ----------------------------------------------------------------------------------------------
@@ -376,23 +286,23 @@ class Quantity:
             text = self._canonical_binary()
             if text is not None:
                 return text
-        digits, zeros = _strip_factor(self._mantissa, 10)
+        digits, zeros = strip_factor(self._mantissa, 10)
         exponent = self._exponent + zeros
         while exponent % 3:
             digits, exponent = digits * 10, exponent - 1
         if self.format in (DECIMAL_SI, BINARY_SI):
-            return f"{_digits(digits)}{_PRINT_DECIMAL.get(exponent, '')}"  # no suffix above E: an upstream oddity
-        return f"{_digits(digits)}e{exponent}" if exponent else _digits(digits)
+            return f"{digits_of(digits)}{_PRINT_DECIMAL.get(exponent, '')}"  # no suffix above E: an upstream oddity
+        return f"{digits_of(digits)}e{exponent}" if exponent else digits_of(digits)
 
     def _canonical_binary(self) -> str | None:
         """The binary form, or None where upstream falls back to decimal: below 1024, or not an integer."""
-        if abs(self._exponent) > _MAX_ALIGNMENT:
+        if abs(self._exponent) > MAX_ALIGNMENT:
             return None
         integer, rest = divmod(self._mantissa * 10 ** max(self._exponent, 0), 10 ** max(-self._exponent, 0))
         if rest or abs(integer) < 1024:
             return None
-        digits, times = _strip_factor(integer, 1024)
-        return f"{_digits(digits)}{_PRINT_BINARY[times] if times < len(_PRINT_BINARY) else ''}"
+        digits, times = strip_factor(integer, 1024)
+        return f"{digits_of(digits)}{_PRINT_BINARY[times] if times < len(_PRINT_BINARY) else ''}"
 
 
 def _make(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
@@ -409,73 +319,10 @@ def _make(mantissa: int, exponent: int, big: bool, format: str, text: str = "") 
     return quantity
 
 
-def _suffix(suffix: str) -> tuple[int, int, str]:
-    """(base, exponent, format) of a suffix."""
-    if suffix in _DECIMAL_SUFFIX:
-        return 10, _DECIMAL_SUFFIX[suffix], DECIMAL_SI
-    if suffix in _BINARY_SUFFIX:
-        return 2, _BINARY_SUFFIX[suffix], BINARY_SI
-    match = _EXPONENT.fullmatch(suffix)
-    if match is None or not _fits(int(match[1])):
-        raise QuantityError(_WRONG_SUFFIX)
-    return 10, _wrap32(int(match[1])), DECIMAL_EXPONENT
-
-
 @lru_cache(maxsize=1 << 16)
 def parse(text: str) -> Quantity:
     """The quantity of a text. Raises QuantityError."""
-    match = _TEXT.fullmatch(text)
-    if len(text) > _MAX_TEXT:
-        raise QuantityError(_WRONG_NUMBER)
-    if match is None or not text:
-        raise QuantityError(_WRONG_FORMAT)
-    sign, integer, fraction, suffix = match.groups()
-    fraction = fraction or ""
-    base, exponent, format = _suffix(suffix)  # noqa: A001  (the field's own name)
-    integer = integer.lstrip("0") or "0"
-    if base == 10:
-        room = _MAX_INT64_DIGITS - len(integer) - len(fraction)
-        small = room >= 0 and exponent - len(fraction) >= _NANO
-    else:
-        small = not fraction and 15 - len(integer) - exponent * 3 // 10 - 1 >= 0
-    if small:
-        return _parse_small(text, sign, integer + fraction, len(fraction), base, exponent, format)
-    if not any("0" <= char <= "9" for char in match[2] + fraction):
-        raise QuantityError(_WRONG_NUMBER)
-    return _parse_big(sign, int(integer + fraction), len(fraction), base, exponent, format)
-
-
-def _parse_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Quantity:  # noqa: A002
-    number = int(digits)
-    if base == 2:
-        keep = number % 8 != 0
-        mantissa, scale = number << exponent, 0
-    else:
-        mantissa, scale = number, exponent - places
-        keep = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
-    if text == "0":
-        keep = True
-    return _make(-mantissa if sign == "-" else mantissa, scale, False, format, str(text) if keep else "")
-
-
-def _parse_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Quantity:  # noqa: A002
-    scale = (exponent if base == 10 else 0) - places
-    number = digits << exponent if base == 2 else digits
-    if number:
-        # Rounded to nanos, away from zero: who asks for something gets something.
-        if scale < _NANO:
-            number = -(-number // 10 ** (_NANO - scale)) if _NANO - scale <= len(str(number)) else 1
-        elif scale - _NANO > _MAX_ALIGNMENT:
-            raise QuantityError("quantity is too large")
-        else:
-            number *= 10 ** (scale - _NANO)
-        scale = _NANO
-    if base == 2:
-        if number > _INT64_MAX * 10**9:
-            number, scale = _INT64_MAX, 0
-        elif 0 < number < 10**9:
-            format = DECIMAL_SI  # noqa: A001  (the field's own name)
-    return _make(-number if sign == "-" else number, scale, True, format)
+    return _make(*scan(text))
 
 
 _ZERO: Final = _make(0, 0, False, "")
