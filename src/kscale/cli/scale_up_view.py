@@ -1,0 +1,157 @@
+"""What ``kscale scale-up`` shows: the options, what stays pending, and why."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kscale.cli.output import Cell, Column, Table, View
+from kscale.cli.words import plural, pods
+
+if TYPE_CHECKING:
+    from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.ca.scale_up.records import ExpanderScore, PendingPods, ScaleUpChoice
+
+__all__ = ["scale_up_view"]
+
+SHOWN = 20
+_COLUMNS = (
+    Column("OPTION"),
+    Column("NODES", "right"),
+    Column("BOUND", "right", wide=True),
+    Column("METHOD", wide=True),
+    Column("PODS", "right"),
+    Column("SCORE"),
+    Column("CHOSEN"),
+    Column("SKIPPED BECAUSE"),
+)
+_LEFT = (Column("PODS", "right"), Column("STILL PENDING"), Column("WHY"))
+
+
+def scale_up_view(plan: ScaleUpPlan, explain: str, *, all_groups: bool, unlimited: Iterable[str] = ()) -> View:
+    """``explain`` is the command line that explains a pod, without the pod; ``unlimited``: groups of unknown bounds."""
+    shown = [choice for choice in plan.options if all_groups or choice.nodes or choice.skipped]
+    tables = [
+        Table(_COLUMNS, [_option_row(choice) for choice in shown], limit=0 if all_groups else SHOWN),
+        Table(_LEFT, [_left_row(found) for found in plan.pending], limit=SHOWN),
+    ]
+    if all_groups and plan.pending:
+        tables.append(_matrix(plan))
+    return View(
+        headline=_headline(plan),
+        tables=tables,
+        footer=_footer(plan, explain, unlimited),
+        names=[
+            f"nodegroup/{name}" for name in dict.fromkeys(info.group for info in (*plan.scale_ups, *plan.min_sizes))
+        ],
+    )
+
+
+def _headline(plan: ScaleUpPlan) -> str:
+    if plan.error is not None:
+        return f"The scale-up fails: {plan.error.message}"
+    total = plan.lists.asked
+    if plan.scale_ups:
+        parts = [f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.scale_ups]
+        balanced = ", balanced" if len(parts) > 1 else ""
+        nodes = f"{plan.new_nodes:,} {plural('node', plan.new_nodes)}{balanced}"
+        helped = len(plan.triggered) - len(plan.beyond_limits)
+        return f"Scale up {' and '.join(parts)} ({nodes}) for {helped:,} of {pods(total)}."
+    return {
+        "ScaleUpNotNeeded": "No scale-up is needed.",
+        "ScaleUpNotTried": f"No scale-up is tried. {_untried(plan)}",
+        "ScaleUpInCooldown": f"No scale-up yet: {pods(total)} so new that more may be on their way."
+        if plan.scale_down_disabled
+        else f"No scale-up for {pods(total)}: there was no time for others, and this loop is for scale-down.",
+        "ScaleUpLimitedByMaxNodesTotal": f"No scale-up for {pods(total)}: the cluster has all the nodes it may have.",
+    }.get(plan.result, f"No node group can grow for {pods(total)}.")
+
+
+def _untried(plan: ScaleUpPlan) -> str:
+    """Why the loop ended before it looked at pods."""
+    told = [event.message.rstrip(".") for event in plan.events if event.reason == "ClusterUnhealthy"]
+    return f"{next(iter(told), 'Cluster is not ready')}."
+
+
+def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
+    scores = [_score(score) for score in choice.scores]
+    why = ", ".join(choice.skipped) or ("" if choice.nodes else "no pod fits its nodes")
+    return [
+        choice.group,
+        choice.nodes or None,
+        choice.bound,
+        choice.bound_method or None,
+        choice.pods or None,
+        "; ".join(scores),
+        Cell("yes", "good") if choice.chosen else "",
+        why,
+    ]
+
+
+def _score(score: ExpanderScore) -> str:
+    if score.score is None:
+        return f"{score.expander} {score.not_finite or score.note}".rstrip()
+    text = f"{score.expander} {score.score:.3f}"
+    parts = score.parts
+    if {"all_nodes_price", "pods_price", "suppressed"} <= parts.keys():
+        nodes, pods_price, unfit = parts["all_nodes_price"], parts["pods_price"], parts["suppressed"]
+        text += f" (nodes {nodes:.3f}, pods {pods_price:.3f}, unfitness {unfit:.3f})"
+    return text
+
+
+def _left_row(found: PendingPods) -> list[Cell | str | float | None]:
+    return [len(found.pods), found.pods[0], found.why]
+
+
+def _matrix(plan: ScaleUpPlan) -> Table:
+    """What every node group says of the pods that stay."""
+    groups = [choice for choice in plan.options if not choice.skipped]
+    rows: list[list[Cell | str | float | None]] = []
+    for found in plan.pending:
+        row: list[Cell | str | float | None] = [found.pods[0]]
+        for choice in groups:
+            no = found.rejected.get(choice.group)
+            row.append(", ".join(no.reasons) or no.plugin if no is not None else "fits")
+        rows.append(row)
+    return Table((Column("POD"), *(Column(choice.group) for choice in groups)), rows)
+
+
+def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[str]:
+    lists, footer = plan.lists, []
+    if lists.on_existing:
+        needs = "needs no new node: it fits" if lists.on_existing == 1 else "need no new node: they fit"
+        footer.append(f"{pods(lists.on_existing)} {needs} on nodes that exist or are coming.")
+    if plan.upcoming:
+        coming = ", ".join(f"{name} {count:,}" for name, count in plan.upcoming.items())
+        footer.append(f"Nodes that are coming already: {coming}.")
+    if plan.created_groups:
+        made = ", ".join(name for each in plan.created_groups for name in (each.main, *each.extra))
+        footer.append(f"Groups that would be made: {made}.")
+    if plan.min_sizes:
+        raised = ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
+        footer.append(f"Raised to their minimum size: {raised}.")
+    if plan.beyond_limits:
+        asked = sum(done.best.node_count for done in plan.rounds if done.best is not None)
+        footer.append(
+            f"No place for {pods(len(plan.beyond_limits))} of the option chosen: limits on the cluster permit "
+            f"{plan.new_nodes:,} of the {asked:,} nodes asked for. Upstream says that they triggered the scale-up, too."
+        )
+    if plan.pending:
+        footer.append(f"Still pending: {pods(plan.pending_count)}: {explain} {shlex.quote(plan.pending[0].pods[0])}")
+    for count, why in (
+        (lists.ignored, "gated, or the scheduler has not called them unschedulable (--bypassed-scheduler-name)"),
+        (lists.expendable, "so low a priority that no node is added for them"),
+        (lists.out_of_time, "there was no time to look at them (--pending-pods-batching-timeout): they wait"),
+        (lists.daemon_set, "of a DaemonSet: no node is added for them"),
+        (lists.consuming, "they consume a ProvisioningRequest, which asks for their nodes"),
+        (lists.young, "too young (--new-pod-scale-up-delay)"),
+    ):
+        if count:
+            footer.append(f"{pods(count)} not counted: {why}.")
+    grown = [info.group for info in plan.scale_ups if info.group in set(unlimited)]
+    if grown:
+        footer.append(f"How large {' and '.join(grown)} may become is not known: no limit was applied.")
+    if plan.unmodelled:
+        footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
+    return footer
