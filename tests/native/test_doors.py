@@ -5,11 +5,8 @@ Run under sanitizers these are the tests that would see a read or a write out of
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import inspect
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,60 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kscale._native
 from kscale._native import (
     _bin_pricing,
-    _build,
-    _engine,
     _histogram,
-    _names,
-    _numeric,
-    _packing,
-    _pod_classes,
     _pod_metrics,
-    _projection,
     _reconcile,
-    _removals,
     _replay,
     _replicas,
-    _rows,
-    _scoring,
-    _selecting,
     _usage_text,
 )
-from kscale.errors import NativeError
-
-LOW, HIGH = -(2**63), 2**63 - 1
-REFUSED = (NativeError, ValueError, TypeError, OverflowError)
-EXTREMES = {
-    np.dtype(np.uint8): [0, 1, 2, 7, 255],
-    np.dtype(np.uint16): [0, 1, 65535],
-    np.dtype(np.uint32): [0, 1, 10_000, 2**32 - 1],
-    np.dtype(np.int32): [0, 1, -1, 5, 2**31 - 1, -(2**31)],
-    np.dtype(np.int64): [0, 1, -1, 3, 100, HIGH, LOW],
-    np.dtype(np.float64): [0.0, 1.0, -1.0, 0.1, 1e308, -1e308, float("inf"), float("-inf"), float("nan")],
-}
-MODULES = [
-    _bin_pricing,
-    _build,
-    _engine,
-    _histogram,
-    _names,
-    _numeric,
-    _packing,
-    _pod_classes,
-    _pod_metrics,
-    _projection,
-    _reconcile,
-    _removals,
-    _replay,
-    _replicas,
-    _rows,
-    _scoring,
-    _selecting,
-    _usage_text,
-]
-
+from native.extremes import EXTREMES, REFUSED
 
 # -- every kernel with columns: the same attacks ----------------------------------------------------------------------
 
@@ -388,221 +341,3 @@ def test_any_text_is_read_or_left_to_others(text: bytes) -> None:
         _pod_metrics.read(text)
     for room in (0, 1, 5):
         assert -1 <= _usage_text.points(text, np.zeros(room, np.int64), np.zeros(room)) <= room
-
-
-# -- the packing engine and the plug-ins ------------------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.sampled_from(EXTREMES[np.dtype(np.int64)]), min_size=6, max_size=6),
-    st.lists(st.sampled_from(EXTREMES[np.dtype(np.int64)]), min_size=4, max_size=4),
-    st.integers(-1, 3),
-)
-def test_amounts_at_the_ends_of_int64_wrap(free: list[int], amounts: list[int], limit: int) -> None:
-    engine = _engine.Engine(2, 0, 0)
-    engine.set_statics(np.zeros((1, 1), np.uint16))
-    room = np.array(free, np.int64).reshape(2, 3)
-    engine.append_nodes(room, np.array([1, LOW, HIGH]), np.zeros(3, np.int32), np.zeros(3, np.uint8))
-    size = np.array(amounts, np.int64).reshape(2, 2)
-    engine.add_classes(size, size, np.zeros(2, np.int32), np.zeros(2, np.uint8), np.zeros(2, np.uint8), [None, None])
-    template = _engine.Template(engine, node_class=0, unschedulable=False, slots=HIGH, free=free[:2], domain=[])
-    before = engine.checksum()
-    pods = np.array([0, 0, 1, 1], np.int32)
-    _packing.estimate(engine, pods, np.array([0, 2, 4], np.int32), template, max_nodes=limit)
-    engine.fork()
-    for pod in (0, 1, 1, 0):
-        engine.place(pod, pod)
-        engine.unplace(pod, 2)
-        engine.any_node(pod)
-        engine.capacity(pod, 1)
-    engine.revert()
-    assert engine.checksum() == before
-    for threads in (1, 2, 7):
-        found = engine.verdicts(np.arange(2, dtype=np.int32), threads=threads)
-        assert found.tolist() == [[engine.check(pod, node) for node in range(3)] for pod in range(2)]
-
-
-def selecting() -> tuple[_engine.Engine, _selecting.Scorer]:
-    """Two nodes, one class, a column, a row and a static."""
-    engine = _engine.Engine(1, 0, 0)
-    engine.set_statics(np.zeros((1, 1), np.uint16))
-    engine.append_nodes(np.full((1, 2), 9), np.full(2, 9), np.zeros(2, np.int32), np.zeros(2, np.uint8))
-    one = np.ones((1, 1), np.int64)
-    engine.add_classes(one, one, np.zeros(1, np.int32), np.zeros(1, np.uint8), np.zeros(1, np.uint8), [None])
-    scorer = _selecting.Scorer(2)
-    scorer.add_column(np.full(2, 10), np.ones(2, np.int64), np.ones(2, np.int64))
-    scorer.add_row(np.array([0, -1], np.int32), np.array([3]))
-    scorer.add_static(np.array([0, 1]))
-    return engine, scorer
-
-
-def amounts(*values: int) -> dict[str, Any]:
-    return dict.fromkeys(("non_zero", "requested", "takes_non_zero", "takes"), values)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        amounts(), amounts(1, 2), amounts(1) | {"taints": 1}, amounts(1) | {"affinity": -2},
-        amounts(1) | {"spread": [(1, 1, False)]}, amounts(1) | {"terms": [(-1, 1)]}, amounts(1) | {"touch": [(1, 1)]},
-        amounts(1) | {"touch": [(0, 2**63)]},
-    ],
-)  # fmt: skip
-def test_classes_of_a_scorer(wrong: dict[str, Any]) -> None:
-    with pytest.raises(REFUSED):
-        selecting()[1].add_class(**wrong)
-
-
-def test_rows_and_columns_of_a_scorer() -> None:
-    _, scorer = selecting()
-    for columns in ((3, 2, 2), (2, 3, 2), (2, 2, 1)):
-        with pytest.raises(NativeError):
-            scorer.add_column(*(np.zeros(n, np.int64) for n in columns))
-    with pytest.raises(NativeError):
-        scorer.add_row(np.array([0, 1], np.int32), np.array([3]))
-    with pytest.raises(NativeError):
-        scorer.add_row(np.array([0, 0], np.int32), np.array([3]), np.zeros(3, np.uint8))
-    with pytest.raises(NativeError):
-        scorer.add_static(np.zeros(3, np.int64))
-    for weights in ([], [1] * 6, [1] * 8, [-1] * 7):
-        with pytest.raises(REFUSED):
-            scorer.set_weights(weights)
-    for fit in ((3, []), (0, [(1, 1)]), (0, [], [(3, 1), (3, 2)])):
-        with pytest.raises(REFUSED):
-            scorer.set_fit(*fit)
-    with pytest.raises(NativeError):
-        scorer.set_balanced([1])
-    with pytest.raises(NativeError):
-        scorer.add_user(SimpleNamespace(address=0, name="nothing"), [0], 1)
-    with pytest.raises(NativeError):
-        scorer.score(0, np.zeros(1, np.int32))
-
-
-@given(st.lists(st.sampled_from([0, 1, -1, 2, 100, HIGH, LOW]), min_size=10, max_size=10), st.integers(0, 2))
-def test_scores_of_amounts_at_the_ends_of_int64(numbers: list[int], strategy: int) -> None:
-    engine, _ = selecting()
-    scorer = _selecting.Scorer(2)
-    scorer.add_column(*(np.array(numbers[i : i + 2]) for i in (0, 2, 4)))
-    scorer.add_row(np.array([0, -1], np.int32), np.array(numbers[6:7]))
-    scorer.add_static(np.array([0, 1]))
-    scorer.add_class(**amounts(numbers[7]), taints=0, affinity=0, images=0, spread=[(0, numbers[8], False)],
-                     terms=[(0, numbers[9])], touch=[(0, numbers[9])])  # fmt: skip
-    scorer.set_weights([1] * 7)
-    scorer.set_fit(strategy, [(0, numbers[8])], [(0, 1), (50, 100), (100, 3)])
-    scorer.set_balanced([0])
-    total, parts = scorer.score(0, np.array([0, 1], np.int32))
-    assert total.tolist() == parts.sum(axis=0).tolist()
-    pods = np.zeros(3, np.int32)
-    chosen, *_ = _selecting.select(engine, scorer, pods, pods, pods - 1, np.zeros(1, np.int32), np.zeros(0, np.int32))
-    assert set(chosen.tolist()) <= {0, 1}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"pod_class": [1]}, {"score_class": [1]}, {"pod_class": [0, 0]}, {"node_set": [0]}, {"set_start": [1]},
-        {"set_nodes": [0]}, {"set_start": [0, 1], "set_nodes": [2]}, {"acceptable": [1]}, {"percentage": 101},
-        {"start": -1},
-    ],
-)  # fmt: skip
-def test_selecting(changes: dict[str, Any]) -> None:
-    engine, scorer = selecting()
-    scorer.add_class(**amounts(1))
-    given_: dict[str, Any] = {"pod_class": [0], "score_class": [0], "node_set": [-1], "set_start": [0], "set_nodes": []}
-    _selecting.select(engine, scorer, **{k: np.array(v, np.int32) for k, v in given_.items()})
-    made: dict[str, Any] = {}
-    for name, value in (given_ | changes).items():
-        dtype = np.uint8 if name == "acceptable" else np.int32
-        made[name] = value if isinstance(value, int) else np.array(value, dtype)
-    with pytest.raises(REFUSED):
-        _selecting.select(engine, scorer, **made)
-
-
-def test_a_scorer_goes_with_an_engine_that_knows_its_nodes() -> None:
-    engine, _ = selecting()
-    none = np.zeros(0, np.int32)
-    with pytest.raises(NativeError, match="other nodes"):
-        _selecting.select(engine, _selecting.Scorer(3), none, none, none, np.zeros(1, np.int32), none)
-
-
-@pytest.mark.parametrize(
-    "shape", [((0, 2), (0, 2)), ((0, 2), (3, 2)), ((3, 2), (0, 2)), ((3, 0), (3, 0)), ((1, 2), (1, 3))]
-)
-def test_scorer_shapes(shape: tuple[tuple[int, int], tuple[int, int]]) -> None:
-    nothing = SimpleNamespace(address=0, name="nothing")
-    with pytest.raises(NativeError):
-        _scoring.score_all(np.zeros(shape[0], np.int64), np.zeros(shape[1], np.int64), nothing)
-
-
-@pytest.mark.parametrize(
-    "make", [_histogram.Buckets, _histogram.Bank, _histogram.Usage, _engine.Template, _pod_classes.Extras]
-)
-def test_objects_that_were_never_initialised(make: Any) -> None:
-    raw = make.__new__(make)
-    for name in dir(raw):
-        method = getattr(raw, name, None)
-        if name.startswith("_") or not callable(method):
-            continue
-        for arguments in ((), (0,), (np.zeros(1), np.zeros(1, np.int64)), (0, 1.0), (np.zeros(1, np.int64), 0.5)):
-            try:
-                method(*arguments)
-            except REFUSED:
-                continue
-    with pytest.raises(REFUSED):
-        _engine.Engine(1).add(_engine.Template.__new__(_engine.Template))
-
-
-def test_conversions_at_the_ends() -> None:
-    for x in EXTREMES[np.dtype(np.float64)]:
-        assert LOW <= _numeric.to_int64(x) <= HIGH
-        assert -(2**31) <= _numeric.to_int32(x) < 2**31
-
-
-# -- stubs ------------------------------------------------------------------------------------------------------------
-
-
-def stub_names(path: Path) -> dict[str, set[str]]:
-    """Public names of a stub: of the module under "", of each class under its name."""
-
-    def names(body: list[ast.stmt]) -> set[str]:
-        found = set()
-        for node in body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is None:
-                found.add(node.target.id)
-        return {name for name in found if not name.startswith("_")}
-
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    classes = {node.name: names(node.body) for node in tree.body if isinstance(node, ast.ClassDef)}
-    shapes = {  # of arguments and answers; they exist for the type checker only
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
-        and any(isinstance(b, ast.Name) and b.id in ("Protocol", "TypedDict") for b in node.bases)
-    }
-    return {"": names(tree.body) - shapes, **{name: body for name, body in classes.items() if not name.startswith("_")}}
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
-def test_stub_has_the_names_of_the_module(module: Any) -> None:
-    here = Path(inspect.getfile(kscale._native)).parent
-    stub = stub_names(here / f"{module.__name__.rpartition('.')[2]}.pyi")
-
-    def own(value: Any) -> bool:
-        return not inspect.ismodule(value) and getattr(value, "__module__", module.__name__) == module.__name__
-
-    public = {name for name, value in vars(module).items() if not name.startswith("_") and own(value)}
-    assert stub[""] == public
-    for name in public:
-        value = getattr(module, name)
-        if inspect.isclass(value):
-            assert stub[name] == {member for member in vars(value) if not member.startswith("_")}, name
-
-
-def test_every_compiled_module_is_here() -> None:
-    here = Path(inspect.getfile(kscale._native)).parent
-    stubs = {path.stem for path in here.glob("*.pyi") if path.stem != "__init__"}
-    assert {module.__name__.rpartition(".")[2] for module in MODULES} == stubs
-    doors = [line.split()[0] for line in (kscale._native.__doc__ or "").splitlines() if line.startswith("_")]
-    assert sorted(doors) == sorted(stubs)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.effects import SECOND, from_text
+from kscale.effects import SECOND, ApiError, GetScale, Outcome, PutScale, from_text
 from kscale.objects.apps import Deployment
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.world.simulated.machines import GroupTimes
-from kscale.world.simulated.world import SimulatedWorld
+from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
 T0 = from_text("2027-01-15T08:00:00Z")
+QUICK = WorldOptions(latency=0)
 
 
 def pod_template(app: str, cpu: str = "1", memory: str = "1Gi", **spec: Any) -> dict[str, Any]:
@@ -77,3 +78,24 @@ def pods(world: SimulatedWorld) -> list[tuple[str, str, str]]:
         ((each.metadata.labels or {}).get("app", each.name), each.spec.node_name, each.status.phase)
         for each in world.api.of("Pod").values()
     ]
+
+
+def done(world: SimulatedWorld, action: Any) -> Any:
+    outcome: Outcome = world.perform(action, world.time.now)
+    assert outcome.error is None, outcome.error
+    return outcome.value
+
+
+def refused(world: SimulatedWorld, action: Any) -> ApiError:
+    outcome: Outcome = world.perform(action, world.time.now)
+    assert outcome.error is not None
+    return outcome.error
+
+
+def named(world: SimulatedWorld, name: str) -> Any:
+    return world.api.get("Deployment", "shop", name)
+
+
+def scale(world: SimulatedWorld, replicas: int, name: str = "web") -> None:
+    held = done(world, GetScale(namespace="shop", resource="deployments.apps", name=name))
+    done(world, PutScale(namespace="shop", resource="deployments.apps", scale=held, replicas=replicas))

@@ -1,11 +1,10 @@
-"""The simulated world without drivers: workloads, scheduler, kubelet, budgets, machines, metrics."""
+"""The simulated world without drivers: workloads, scheduler, kubelet, budgets, machines."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -20,17 +19,13 @@ from kscale.effects import (
     DeleteNodes,
     Evict,
     Get,
-    GetMetric,
     GetScale,
     IncreaseSize,
     List,
-    Outcome,
     Patch,
-    PatchOperation,
     Progress,
     PutScale,
     Refresh,
-    Resize,
     Steps,
     WriteStatus,
 )
@@ -40,45 +35,29 @@ from kscale.objects.conditions import find, pod_ready
 from kscale.objects.core import ConfigMap, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import ObjectMeta
-from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.policy import PodDisruptionBudget
-from kscale.objects.quantity import Quantity
-from kscale.objects.storage import PersistentVolume, StorageClass
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.cluster import Cluster
 from kscale.world.protocols import Change, NodeGroups, Watch
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Queue, Usage
 from kscale.world.simulated.machines import GroupTimes
-from kscale.world.simulated.metrics import ExternalMetric, Pipeline
-from kscale.world.simulated.signals import Signal
-from kscale.world.simulated.world import SimulatedWorld, WorldOptions
-from unit.world.simulated_cases import T0, deployment, node, pod_template, pods, pool, run, workload, world_of
-
-QUICK = WorldOptions(latency=0)
-
-
-def done(world: SimulatedWorld, action: Any) -> Any:
-    outcome: Outcome = world.perform(action, world.time.now)
-    assert outcome.error is None, outcome.error
-    return outcome.value
-
-
-def refused(world: SimulatedWorld, action: Any) -> ApiError:
-    outcome: Outcome = world.perform(action, world.time.now)
-    assert outcome.error is not None
-    return outcome.error
-
-
-def named(world: SimulatedWorld, name: str) -> Any:
-    return world.api.get("Deployment", "shop", name)
-
-
-def scale(world: SimulatedWorld, replicas: int, name: str = "web") -> None:
-    held = done(world, GetScale(namespace="shop", resource="deployments.apps", name=name))
-    done(world, PutScale(namespace="shop", resource="deployments.apps", scale=held, replicas=replicas))
-
+from kscale.world.simulated.world import WorldOptions
+from unit.world.simulated_cases import (
+    QUICK,
+    deployment,
+    done,
+    named,
+    node,
+    pod_template,
+    pods,
+    pool,
+    refused,
+    run,
+    scale,
+    workload,
+    world_of,
+)
 
 # -- workloads ---------------------------------------------------------------------------------------------------------
 
@@ -241,94 +220,6 @@ def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
     held = world.api.get("Job", "shop", "batch")
     assert (held.status.succeeded, held.status.active, pods(world)) == (3, 0, [])
     assert find(held.status.conditions, "Complete") is not None
-
-
-def storage_class(name: str = "fast", mode: str = "WaitForFirstConsumer", **more: Any) -> StorageClass:
-    meta = {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
-    data = {"kind": "StorageClass", "metadata": meta, "provisioner": "disks", "volumeBindingMode": mode, **more}
-    return from_dict(data, StorageClass)
-
-
-def database(replicas: int = 2, **claim: Any) -> StatefulSet:
-    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}, **claim}
-    spec = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": wanted}]}
-    return from_dict(workload("StatefulSet", "db", replicas, cpu="3", spec=spec), StatefulSet)
-
-
-def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
-    nodes = []
-    for zone in "ab":
-        made = node(f"n-{zone}")
-        labels = {**(made.metadata.labels or {}), "topology.kubernetes.io/zone": zone}
-        nodes.append(replace(made, metadata=replace(made.metadata, labels=labels)))
-    world = world_of(storage_class(), database(), *nodes, size=0)
-    run(world, 10)
-    assert sorted(pods(world)) == [("db", "n-a", "Running"), ("db", "n-b", "Running")]
-    claims = world.api.of("PersistentVolumeClaim")
-    assert {key: claim.status.phase for key, claim in claims.items()} == {
-        "shop/data-db-0": "Bound",
-        "shop/data-db-1": "Bound",
-    }
-    volume = world.api.get("PersistentVolume", "", claims["shop/data-db-1"].spec.volume_name)
-    assert volume.spec.capacity == {"storage": Quantity("10Gi")}
-    held = world.api.get("Node", "", "n-b")
-    world.api.put(replace(held, spec=replace(held.spec, unschedulable=True)))
-    gone = next(pod for pod in world.api.of("Pod").values() if pod.spec.node_name == "n-b")
-    done(world, Delete(kind="Pod", namespace="shop", name=gone.name))
-    scaled = world.api.get("StatefulSet", "shop", "db")
-    world.api.put(replace(scaled, spec=replace(scaled.spec, replicas=1 if gone.name == "db-1" else 2)))
-    run(world, 10)
-    assert len(world.api.of("PersistentVolumeClaim")) == 2
-    world.add(node("n-c"))  # in no zone: the volume cannot be reached from there
-    world.api.put(replace(world.api.get("StatefulSet", "shop", "db"), spec=scaled.spec))
-    run(world, 10)
-    assert sorted(pods(world)) == [("db", "", "Pending"), ("db", "n-a", "Running")]
-
-
-def test_the_smallest_volume_that_will_do_is_taken() -> None:
-    def volume(name: str, size: str, **spec: Any) -> PersistentVolume:
-        offered = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local", **spec}
-        data = {
-            "kind": "PersistentVolume",
-            "metadata": {"name": name},
-            "spec": offered,
-        }
-        return from_dict(data, PersistentVolume)
-
-    local = storage_class("local", provisioner="kubernetes.io/no-provisioner")
-    volumes = [
-        volume("large", "50Gi"),
-        volume("small", "5Gi"),
-        volume("block", "11Gi", volumeMode="Block"),
-        volume("right", "20Gi"),
-    ]
-    world = world_of(local, *volumes, database(1))
-    run(world, 10)
-    assert pods(world) == [("db", "pool-0", "Running")]
-    assert world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.volume_name == "right"
-    phases = {name: each.status.phase for name, each in world.api.of("PersistentVolume").items()}
-    assert phases == {"large": "Available", "small": "Available", "block": "Available", "right": "Bound"}
-
-
-def test_a_claim_for_one_volume_waits_for_it() -> None:
-    world = world_of(storage_class("disks"), database(1, volumeName="not-there"))
-    run(world, 10)
-    assert pods(world) == [("db", "", "Pending")]
-    assert world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.volume_name == "not-there"
-
-
-def test_an_ephemeral_volume_comes_and_goes_with_its_pod() -> None:
-    template = pod_template("web")
-    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
-    template["spec"]["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": claim}}]
-    world = world_of(storage_class(mode="Immediate"), deployment(spec={"template": template}))
-    run(world, 10)
-    (key,) = world.api.of("Pod")
-    assert pods(world) == [("web", "pool-0", "Running")]
-    assert list(world.api.of("PersistentVolumeClaim")) == [f"{key}-scratch"]
-    scale(world, 0)
-    run(world, 10)
-    assert list(world.api.of("PersistentVolumeClaim")) == []
 
 
 # -- the API server ----------------------------------------------------------------------------------------------------
@@ -544,233 +435,6 @@ def test_groups_are_made_and_deleted() -> None:
     assert not world.cloud.refresh()[1].upcoming
     world.cloud.delete_group("other")
     assert not world.cloud.refresh()[1].exists
-
-
-# -- load and metrics --------------------------------------------------------------------------------------------------
-
-
-def test_signals() -> None:
-    signal = Signal([0, 10 * SECOND, 20 * SECOND], [100, 200, 0], repeat=40 * SECOND)
-    assert [signal.at(second * SECOND) for second in (-5, 0, 9, 10, 25, 40, 55)] == [100, 100, 100, 200, 0, 100, 200]
-    assert signal.mean(5 * SECOND, 15 * SECOND) == 150
-    assert signal.mean(0, 40 * SECOND) == signal.mean(400 * SECOND, 480 * SECOND) == 75
-    assert [signal.next_change(second * SECOND) for second in (0, 10, 20, 45)] == [
-        10 * SECOND, 20 * SECOND, 40 * SECOND, 50 * SECOND
-    ]  # fmt: skip
-    assert Signal.constant(3).next_change(0) is None
-    with pytest.raises(ValueError, match="rising times"):
-        Signal([1, 1], [0, 0])
-
-
-def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
-    item = deployment(replicas=4)
-    world = world_of(
-        item, options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND, window=15 * SECOND, lag=20 * SECOND))
-    )
-    world.load.usage["Deployment", "shop", "web"] = {
-        "cpu": Usage(signal=Signal([0, T0 + 45 * SECOND], [2000, 4000])),
-        "memory": Usage(signal=Signal.constant(100 * 2**20 * 1000), per_pod=True),
-    }
-    asked = GetMetric(api="resource", namespace="shop", selector="app=web")
-    run(world, 10)
-    assert world.metrics.get(asked).items == []  # type: ignore[union-attr]  # a list
-    run(world, 54)
-    found = world.metrics.get(asked).items  # type: ignore[union-attr]  # a list
-    assert [each.containers[0].usage["cpu"].milli_value() for each in found] == [500] * 4
-    assert (found[0].timestamp, found[0].window) == ("2027-01-15T08:00:30Z", "15s")
-    assert found[0].containers[0].usage["memory"] == Quantity("100Mi")
-    run(world, 16)
-    assert world.metrics.get(asked).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
-    run(world, 15)
-    columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
-    assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.of("Pod").values())  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("columns", [False, True])
-def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
-    times = PodTimes(readiness=Spread.fixed(40 * SECOND))
-    world = world_of(deployment(replicas=2), options=WorldOptions(pods=times))
-    world.load.usage["Deployment", "shop", "web"] = {"memory": Usage(signal=Signal.constant(10 * 2**30 * 1000))}
-    run(world, 90)
-    scale(world, 4)
-    run(world, 30)
-    assert len([pod for pod in world.api.of("Pod").values() if pod.status.phase == "Running"]) == 4
-    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
-    if columns:
-        told = sorted(found.samples("memory", np.arange(len(found.keys)))[1].tolist())
-    else:
-        told = sorted(each.containers[0].usage["memory"].milli_value() for each in found.items)
-    assert told == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
-
-
-def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
-    wanted = pod_template("first", cpu="500m")
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "second"}}}
-    wanted["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    first = deployment("first", spec={"template": wanted})
-    second = deployment("second", spec={"template": pod_template("second", cpu="500m")})
-    world = world_of(first, second)
-    run(world, 10)
-    assert [phase for _, _, phase in pods(world)] == ["Running", "Running"]
-
-
-def test_columns_tell_what_objects_tell() -> None:
-    template = pod_template("db", cpu="100m")
-    template["spec"]["containers"].append({"name": "side", "image": "x"})
-    items = [
-        deployment(replicas=3, cpu="500m"),
-        from_dict(workload("StatefulSet", "db", 2, spec={"template": template}), StatefulSet),
-    ]
-    times = PodTimes(start=Spread(((0, SECOND), (1_000_000, 50 * SECOND))))
-    world = world_of(*items, options=WorldOptions(pods=times))
-    for kind, name in (("Deployment", "web"), ("StatefulSet", "db")):
-        world.load.usage[kind, "shop", name] = {
-            "cpu": Usage(signal=Signal([0, T0 + 40 * SECOND], [1001, 1702])),
-            "memory": Usage(signal=Signal.constant(123_456), per_pod=True),
-        }
-    for _ in range(12):
-        run(world, 7)
-        for selector in ("", "app=web", "app=none"):
-            asked = GetMetric(api="resource", namespace="shop", selector=selector)
-            told = PodUsage.of(world.metrics.get(asked).items)  # type: ignore[union-attr]  # a list
-            columns = world.metrics.get(replace(asked, columns=True))
-            assert rows(columns) == rows(told)
-
-
-def rows(usage: Any) -> list[Any]:
-    """Key, labels, time, window and containers of each pod."""
-    found = []
-    begin = 0
-    amounts = {name: list(values) for name, values, _ in usage.columns()}
-    for i, key in enumerate(usage.keys):
-        labels = usage.label_sets[usage.labels[i]] if usage.labels[i] >= 0 else None
-        containers = [
-            (usage.containers[usage.container[k]], {name: int(values[k]) for name, values in sorted(amounts.items())})
-            for k in range(begin, usage.ends[i])
-        ]
-        begin = usage.ends[i]
-        found.append((key, labels, int(usage.time[i]), int(usage.window[i]), containers))
-    return sorted(found, key=lambda each: each[0])
-
-
-def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
-    world = world_of(deployment(replicas=1))
-    key = "Deployment", "shop", "web"
-    queue = Queue(arrivals=Signal.constant(3000), capacity=1000, used={"cpu": 500}, patience=5 * SECOND)
-    world.load.queues[key] = queue
-    world.load.begin()
-    world.metrics.external["shop", "rate"] = [ExternalMetric(queue=key)]
-    world.metrics.external["shop", "waiting"] = [ExternalMetric(queue=key, tells="waiting")]
-    run(world, 61)
-    assert queue.arrived == 3000 * 61
-    assert queue.done == 1000 * 60
-    assert queue.waiting == queue.arrived - queue.done
-    rate, waiting = (
-        world.metrics.get(GetMetric(api="external", namespace="shop", metric=name)) for name in ("rate", "waiting")
-    )
-    assert rate.items[0].value == Quantity("3")  # type: ignore[union-attr]  # a list
-    assert waiting.items[0].value.milli_value() > 100_000  # type: ignore[union-attr]  # a list
-    assert 0 < queue.late < queue.arrived
-    missing = world.metrics.get(GetMetric(api="external", namespace="shop", metric="none"))
-    assert isinstance(missing, ApiError)
-    assert missing.is_not_found
-
-
-def test_usage_of_a_queue_is_that_of_the_whole_window() -> None:
-    world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=Pipeline(window=10 * SECOND)))
-    steps = Signal([T0 + second * SECOND for second in (0, 20, 25)], [0, 1000, 0])
-    world.load.queues["Deployment", "shop", "web"] = Queue(arrivals=steps, capacity=1000, used={"cpu": 600})
-    world.load.begin()
-    run(world, 31)  # scraped at 30 s: idle from 25 s on, and busy for the five seconds before
-    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop"))
-    assert [each.containers[0].usage["cpu"].milli_value() for each in found.items] == [300]
-    assert len(world.load.queues["Deployment", "shop", "web"].past) <= 12
-
-
-def test_selectors_of_metrics() -> None:
-    world = world_of(deployment(replicas=1))
-    world.load.usage["Deployment", "shop", "web"] = {"qps": Usage(signal=Signal.constant(1000))}
-    world.metrics.external["shop", "depth"] = [
-        ExternalMetric(signal=Signal.constant(value * 1000), labels={"queue": name})
-        for name, value in (("mail", 3), ("jobs", 5))
-    ]
-    run(world, 31)
-
-    def asked(selector: str) -> list[int]:
-        question = GetMetric(api="external", namespace="shop", metric="depth", metric_selector=selector)
-        found: Any = world.metrics.get(question)
-        return [each.value.value() for each in found.items]
-
-    assert [asked(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [[3, 5], [5], [3], []]
-    of_pods = GetMetric(api="custom", namespace="shop", kind="Pod", metric="qps", selector="app=web")
-    for selector, count in (("", 1), ("verb=get", 0)):
-        found: Any = world.metrics.get(replace(of_pods, metric_selector=selector))
-        assert len(found.items) == count
-
-
-# -- resizing ----------------------------------------------------------------------------------------------------------
-
-
-def resized(pod: Pod, cpu: str) -> Resize:
-    path = "/spec/containers/0/resources/requests/cpu"
-    return Resize(namespace="shop", name=pod.name, patch=(PatchOperation(op="replace", path=path, value=cpu),))
-
-
-def test_a_pod_is_resized_where_there_is_room() -> None:
-    world = world_of(deployment(replicas=2), options=QUICK)
-    run(world, 5)
-    pod = next(iter(world.api.of("Pod").values()))
-    done(world, resized(pod, "2"))
-    now = world.api.same(pod)
-    assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
-    error = refused(world, resized(pod, "5"))
-    assert (error.reason, error.causes) == ("Forbidden", ("NodeCapacity",))
-    done(world, resized(pod, "3500m"))
-    now = world.api.same(pod)
-    condition = find(now.status.conditions, "PodResizePending")
-    assert condition is not None
-    assert condition.reason == "Deferred"
-    assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
-
-
-def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
-    world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
-    run(world, 5)
-    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
-    for pod in (first, second):
-        done(world, resized(pod, "2"))
-
-    def cpu(pod: Pod) -> tuple[str, bool]:
-        now = world.api.same(pod)
-        assert now is not None
-        taken = (now.status.container_statuses[0].allocated_resources or {})["cpu"]
-        return str(taken), find(now.status.conditions, "PodResizePending") is not None
-
-    run(world, 60)
-    assert [cpu(first), cpu(second)] == [("2", False), ("1", True)]
-    scale(world, 0, "other")
-    run(world, 5)
-    assert [cpu(first), cpu(second)] == [("2", False), ("2", False)]
-
-
-def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
-    world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
-    run(world, 5)
-    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
-    for pod in (first, second):  # kubelets of before 1.33 do not tell what containers take
-        now = world.api.same(pod)
-        statuses = [replace(each, allocated_resources=None) for each in now.status.container_statuses]
-        world.api.put(replace(now, status=replace(now.status, container_statuses=statuses)))
-    done(world, resized(first, "3"))
-    assert world.api.same(first).status.container_statuses[0].allocated_resources["cpu"] == Quantity("1")
-    done(world, resized(second, "3"))
-    for pod in (first, second):
-        now = world.api.same(pod)
-        assert find(now.status.conditions, "PodResizePending") is not None
-    scale(world, 0, "other")
-    run(world, 5)
-    taken = [world.api.same(pod).status.container_statuses[0].allocated_resources["cpu"] for pod in (first, second)]
-    assert taken == [Quantity("3"), Quantity("1")]
 
 
 # -- chance ------------------------------------------------------------------------------------------------------------

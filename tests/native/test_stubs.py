@@ -1,0 +1,100 @@
+"""Stubs of the compiled modules have the names of the modules, and every module is among those tested."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kscale._native
+from kscale._native import (
+    _bin_pricing,
+    _build,
+    _engine,
+    _histogram,
+    _names,
+    _numeric,
+    _packing,
+    _pod_classes,
+    _pod_metrics,
+    _projection,
+    _reconcile,
+    _removals,
+    _replay,
+    _replicas,
+    _rows,
+    _scoring,
+    _selecting,
+    _usage_text,
+)
+
+MODULES = [
+    _bin_pricing,
+    _build,
+    _engine,
+    _histogram,
+    _names,
+    _numeric,
+    _packing,
+    _pod_classes,
+    _pod_metrics,
+    _projection,
+    _reconcile,
+    _removals,
+    _replay,
+    _replicas,
+    _rows,
+    _scoring,
+    _selecting,
+    _usage_text,
+]
+
+
+def stub_names(path: Path) -> dict[str, set[str]]:
+    """Public names of a stub: of the module under "", of each class under its name."""
+
+    def names(body: list[ast.stmt]) -> set[str]:
+        found = set()
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is None:
+                found.add(node.target.id)
+        return {name for name in found if not name.startswith("_")}
+
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = {node.name: names(node.body) for node in tree.body if isinstance(node, ast.ClassDef)}
+    shapes = {  # of arguments and answers; they exist for the type checker only
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(b, ast.Name) and b.id in ("Protocol", "TypedDict") for b in node.bases)
+    }
+    return {"": names(tree.body) - shapes, **{name: body for name, body in classes.items() if not name.startswith("_")}}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_stub_has_the_names_of_the_module(module: Any) -> None:
+    here = Path(inspect.getfile(kscale._native)).parent
+    stub = stub_names(here / f"{module.__name__.rpartition('.')[2]}.pyi")
+
+    def own(value: Any) -> bool:
+        return not inspect.ismodule(value) and getattr(value, "__module__", module.__name__) == module.__name__
+
+    public = {name for name, value in vars(module).items() if not name.startswith("_") and own(value)}
+    assert stub[""] == public
+    for name in public:
+        value = getattr(module, name)
+        if inspect.isclass(value):
+            assert stub[name] == {member for member in vars(value) if not member.startswith("_")}, name
+
+
+def test_every_compiled_module_is_here() -> None:
+    here = Path(inspect.getfile(kscale._native)).parent
+    stubs = {path.stem for path in here.glob("*.pyi") if path.stem != "__init__"}
+    assert {module.__name__.rpartition(".")[2] for module in MODULES} == stubs
+    doors = [line.split()[0] for line in (kscale._native.__doc__ or "").splitlines() if line.startswith("_")]
+    assert sorted(doors) == sorted(stubs)

@@ -1,0 +1,170 @@
+"""Selectors of devices: what CEL says of them, and what it does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from kscale.objects.quantity import Quantity
+from kscale.objects.resource import Device, DeviceAttribute, DeviceCapacity
+from kscale.scheduling.devices import selectors
+from unit.scheduling.devices_cases import GPU
+
+# -- CEL ---------------------------------------------------------------------------------------------------------------
+
+DEVICE = Device(
+    attributes={
+        "model": DeviceAttribute(string="x"),
+        "lanes": DeviceAttribute(int_=8),
+        "ecc": DeviceAttribute(bool_=True),
+        "driver": DeviceAttribute(version="1.10.0"),
+        "other.example.com/rack": DeviceAttribute(string="r1"),
+    },
+    capacity={"memory": DeviceCapacity(value=Quantity("40Gi"))},
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "truth"),
+    [
+        ("device.driver == 'gpu.example.com'", True),
+        ("device.attributes['gpu.example.com'].model == 'x'", True),
+        ("device.attributes['gpu.example.com'].lanes > 4 && device.attributes['gpu.example.com'].ecc", True),
+        ("device.attributes['other.example.com'].rack == 'r1'", True),
+        ("'nowhere.example.com' in device.attributes", False),
+        ("has(device.attributes['nowhere.example.com'].rack)", False),
+        ("device.capacity['gpu.example.com'].memory.compareTo(quantity('40960Mi')) == 0", True),
+        ("device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('80Gi'))", False),
+        ("device.capacity['gpu.example.com'].memory.isLessThan(quantity('80Gi'))", True),
+        ("device.attributes['gpu.example.com'].driver.isGreaterThan(semver('1.9.3'))", True),
+        ("device.attributes['gpu.example.com'].driver.compareTo(semver('1.10.0')) == 0", True),
+        ("isQuantity('x1') || isSemver('1.2')", False),
+        ("cel.bind(own, device.attributes['gpu.example.com'], own.model == 'x' && own.lanes == 8)", True),
+        ("cel.bind(a, 'cel.bind(', cel.bind(b, a + ',', b == 'cel.bind(,'))", True),
+        ("device.attributes['gpu.example.com'].?model.orValue('y') == 'x'", True),
+        ("device.attributes['gpu.example.com'].?absent.orValue('.?y(') == '.?y('", True),
+        ("device.attributes['nowhere.example.com'].?absent.hasValue()", False),
+        ("device.capacity['gpu.example.com'].?memory.orValue(quantity('0')).isGreaterThan(quantity('1'))", True),
+        ("quantity('1').add(quantity('500m')).sub(quantity('1')).compareTo(quantity('0.5')) == 0", True),
+        ("quantity('2').asInteger() == 2 && quantity('-1').sign() == -1 && !quantity('1m').isInteger()", True),
+        ("quantity('1500m').asApproximateFloat() == 1.5", True),
+        ("semver('1.2.3').major() + semver('1.2.3').minor() + semver('1.2.3').patch() == 6", True),
+        ("'A-b'.lowerAscii().split('-').join('+') == 'a+b' && 'ab'.upperAscii() == 'AB'", True),
+        (
+            "semver('v01.2', true) == semver('1.2.0') && isSemver('v1', true) && !isSemver('1.0.00')",
+            True,
+        ),
+        ("device.attributes[?'gpu.example.com'].?model.hasValue()", True),
+        ("device.attributes[?'gpu.example.com'].model.value() == 'x'", True),
+        ("device.attributes['gpu.example.com'][?'absent'].or(optional.of('z')).value() == 'z'", True),
+        ("device.attributes.?nowhere.?absent.optMap(v, v == 'x').orValue(false)", False),
+        ("device.attributes[device.driver].?model.optMap(v, v + 'y').orValue('') == 'xy'", True),
+        (
+            "device.attributes[device.driver].?lanes.optFlatMap(v, optional.of(v)).hasValue()",
+            True,
+        ),
+        ("device.attributes[device.driver].?model.orValue(device.attributes[device.driver].absent) == 'x'", True),
+        (
+            "optional.of(1) == optional.of(1) && optional.of(1) != optional.none() && [1, 2][?5] == optional.none()",
+            True,
+        ),
+        ("optional.ofNonZeroValue('').hasValue() || optional.ofNonZeroValue(0).hasValue()", False),
+        ("sets.contains([1, 2, 3], [2]) && sets.equivalent([1, 1], [1]) && !sets.intersects(['a'], ['b'])", True),
+        ("[1, 2, 3].isSorted() && [3, 1].max() == 3 && [3, 1].min() == 1 && [1, 2].sum() == 3 && [].sum() == 0", True),
+        (
+            "['a', 'b', 'a'].indexOf('a') == 0 && ['a', 'b', 'a'].lastIndexOf('a') == 2 && ['a'].indexOf('c') == -1",
+            True,
+        ),
+        (
+            "'a1b2'.find('[0-9]') == '1' && 'a1b2'.findAll('[0-9]') == ['1', '2'] && 'abc'.findAll('.', 2).size() == 2",
+            True,
+        ),
+        ("'abca'.indexOf('a', 1) == 3 && 'abca'.lastIndexOf('a', 2) == 0 && 'abc'.charAt(3) == ''", True),
+        (
+            "'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'ab'.split('') == ['a', 'b'] && 'a'.split(',', 0).size() == 0",
+            True,
+        ),
+        ("strings.quote('a\\nb') == '\"a\\\\nb\"'", True),
+        (
+            "ip('::1').family() + ip('127.0.0.1').family() == 10 && ip('::1') == ip('0:0::1') && !isIP('fe80::1%eth0')",
+            True,
+        ),
+        ("isIP('01.2.3.4') || isIP('::ffff:1.2.3.4') || ip.isCanonical('2001:DB8::1') || isIP(device.driver)", False),
+        ("ip('127.0.0.1').isLoopback() && ip('::').isUnspecified() && ip('ff12::1').isLinkLocalMulticast()", True),
+        ("ip('192.168.0.1').isGlobalUnicast() && !ip('255.255.255.255').isGlobalUnicast()", True),
+        ("ip('169.254.1.1').isLinkLocalUnicast() && ip('fec0::1').isGlobalUnicast()", True),
+        ("ip('224.0.1.1').isLinkLocalMulticast() || ip('ff01::1').isLinkLocalMulticast()", False),
+        ("cidr('192.168.0.1/24').masked() == cidr('192.168.0.0/24') && cidr('::/0').prefixLength() == 0", True),
+        ("cidr('192.168.0.1/24').ip() == ip('192.168.0.1') && string(cidr('fd00::/8')) == 'fd00::/8'", True),
+        ("isCIDR('10.0.0.0/08') || isCIDR('10.0.0.0/33') || isCIDR('1.2.3.4') || isCIDR('1.2.3.4/255.0.0.0')", False),
+        ("cidr('10.0.0.0/8').containsIP('10.1.2.3') && !cidr('10.0.0.0/8').containsIP(ip('::1'))", True),
+        (
+            "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && !cidr('10.1.0.0/16').containsCIDR(cidr('10.0.0.0/8'))",
+            True,
+        ),
+        ("string(true) + string(1) + string(ip('1.2.3.4')) == 'true11.2.3.4'", True),
+        ("' abc '.trim().substring(1).replace('c', 'd') == 'bd' && 'abca'.lastIndexOf('a') == 3", True),
+    ],
+)
+def test_cel(expression: str, *, truth: bool) -> None:
+    assert selectors.selects(expression, GPU, DEVICE) is truth
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "device.driver ==",
+        "device.driver",
+        "quantity('x1').compareTo(quantity('1')) == 0",
+        "1 + 'a' == 2",
+        "quantity('1m').asInteger() == 1",
+        "'x'.sign() == 1",
+        "'abc'.substring(7) == ''",
+        "optional.none().value()",
+        "'abc'.substring(2, 1) == ''",
+        "[].max() == 1",
+        "cel.bind(a, 1) == 1",
+        "[?optional.of(1)].size() == 1",  # optional elements of literals are not known
+        "device.driver == \x009\0",  # stands for a literal while the text is changed
+    ],
+)
+def test_cel_errors(expression: str) -> None:
+    with pytest.raises(selectors.SelectorError):
+        selectors.selects(expression, GPU, DEVICE)
+
+
+@pytest.mark.parametrize("expression", ["!" * 5000 + "true", "1" + " + 1" * 3000 + " == 3001"])
+def test_a_selector_may_be_too_deep(expression: str) -> None:
+    with pytest.raises(selectors.SelectorError, match="nested too deep"):
+        selectors.selects(expression, GPU, DEVICE)
+
+
+def undeclared(where: str, name: str, line: str, dots: int) -> str:
+    text = f"compilation failed: ERROR: <input>:{where}: undeclared reference to '{name}' (in container '')"
+    return f"{text}\n | {line}\n | {'.' * dots}^"
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (
+            "true ||\n  nosuch(device.driver)",
+            undeclared("2:9", "nosuch", "  nosuch(device.driver)", 8),
+        ),
+        (
+            "device.driver.nosuch() == 'nosuch()'",
+            undeclared("1:21", "nosuch", "device.driver.nosuch() == 'nosuch()'", 20),
+        ),
+        ("nosuchvar", undeclared("1:1", "nosuchvar", "nosuchvar", 0)),
+        ("isURL(device.driver)", "compilation failed: kscale does not have the function 'isURL'"),
+        ("ip('::ffff:1.2.3.4').family() == 6", 'IPv4-mapped IPv6 address "::ffff:1.2.3.4" is not allowed'),
+        ("ip('fe80::1%a').family() == 6", 'IP address "fe80::1%a" with zone value is not allowed'),
+        ("ip('x').family() == 6", 'IP Address "x" parse error during conversion from string'),
+        ("cidr('10.0.0.0/8').containsIP('x')", "no such overload"),
+        ("quantity('1m').asInteger() == 1", "cannot convert value to integer"),
+        ("'abc'.substring(7) == ''", "index out of range: 7"),
+    ],
+)
+def test_what_cel_does_not_know(expression: str, text: str) -> None:
+    with pytest.raises(selectors.SelectorError) as raised:
+        selectors.selects(expression, GPU, DEVICE)
+    assert str(raised.value) == text

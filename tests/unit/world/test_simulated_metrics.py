@@ -1,0 +1,185 @@
+"""Load, usage and metrics of the simulated world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kscale.effects import (
+    SECOND,
+    ApiError,
+    GetMetric,
+)
+from kscale.objects.apps import StatefulSet
+from kscale.objects.decode import from_dict
+from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.quantity import Quantity
+from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.load import Queue, Usage
+from kscale.world.simulated.metrics import ExternalMetric, Pipeline
+from kscale.world.simulated.signals import Signal
+from kscale.world.simulated.world import WorldOptions
+from unit.world.simulated_cases import T0, deployment, pod_template, pods, run, scale, workload, world_of
+
+
+def test_signals() -> None:
+    signal = Signal([0, 10 * SECOND, 20 * SECOND], [100, 200, 0], repeat=40 * SECOND)
+    assert [signal.at(second * SECOND) for second in (-5, 0, 9, 10, 25, 40, 55)] == [100, 100, 100, 200, 0, 100, 200]
+    assert signal.mean(5 * SECOND, 15 * SECOND) == 150
+    assert signal.mean(0, 40 * SECOND) == signal.mean(400 * SECOND, 480 * SECOND) == 75
+    assert [signal.next_change(second * SECOND) for second in (0, 10, 20, 45)] == [
+        10 * SECOND, 20 * SECOND, 40 * SECOND, 50 * SECOND
+    ]  # fmt: skip
+    assert Signal.constant(3).next_change(0) is None
+    with pytest.raises(ValueError, match="rising times"):
+        Signal([1, 1], [0, 0])
+
+
+def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
+    item = deployment(replicas=4)
+    world = world_of(
+        item, options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND, window=15 * SECOND, lag=20 * SECOND))
+    )
+    world.load.usage["Deployment", "shop", "web"] = {
+        "cpu": Usage(signal=Signal([0, T0 + 45 * SECOND], [2000, 4000])),
+        "memory": Usage(signal=Signal.constant(100 * 2**20 * 1000), per_pod=True),
+    }
+    asked = GetMetric(api="resource", namespace="shop", selector="app=web")
+    run(world, 10)
+    assert world.metrics.get(asked).items == []  # type: ignore[union-attr]  # a list
+    run(world, 54)
+    found = world.metrics.get(asked).items  # type: ignore[union-attr]  # a list
+    assert [each.containers[0].usage["cpu"].milli_value() for each in found] == [500] * 4
+    assert (found[0].timestamp, found[0].window) == ("2027-01-15T08:00:30Z", "15s")
+    assert found[0].containers[0].usage["memory"] == Quantity("100Mi")
+    run(world, 16)
+    assert world.metrics.get(asked).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
+    run(world, 15)
+    columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
+    assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.of("Pod").values())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
+    times = PodTimes(readiness=Spread.fixed(40 * SECOND))
+    world = world_of(deployment(replicas=2), options=WorldOptions(pods=times))
+    world.load.usage["Deployment", "shop", "web"] = {"memory": Usage(signal=Signal.constant(10 * 2**30 * 1000))}
+    run(world, 90)
+    scale(world, 4)
+    run(world, 30)
+    assert len([pod for pod in world.api.of("Pod").values() if pod.status.phase == "Running"]) == 4
+    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
+    if columns:
+        told = sorted(found.samples("memory", np.arange(len(found.keys)))[1].tolist())
+    else:
+        told = sorted(each.containers[0].usage["memory"].milli_value() for each in found.items)
+    assert told == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
+
+
+def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
+    wanted = pod_template("first", cpu="500m")
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "second"}}}
+    wanted["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    first = deployment("first", spec={"template": wanted})
+    second = deployment("second", spec={"template": pod_template("second", cpu="500m")})
+    world = world_of(first, second)
+    run(world, 10)
+    assert [phase for _, _, phase in pods(world)] == ["Running", "Running"]
+
+
+def test_columns_tell_what_objects_tell() -> None:
+    template = pod_template("db", cpu="100m")
+    template["spec"]["containers"].append({"name": "side", "image": "x"})
+    items = [
+        deployment(replicas=3, cpu="500m"),
+        from_dict(workload("StatefulSet", "db", 2, spec={"template": template}), StatefulSet),
+    ]
+    times = PodTimes(start=Spread(((0, SECOND), (1_000_000, 50 * SECOND))))
+    world = world_of(*items, options=WorldOptions(pods=times))
+    for kind, name in (("Deployment", "web"), ("StatefulSet", "db")):
+        world.load.usage[kind, "shop", name] = {
+            "cpu": Usage(signal=Signal([0, T0 + 40 * SECOND], [1001, 1702])),
+            "memory": Usage(signal=Signal.constant(123_456), per_pod=True),
+        }
+    for _ in range(12):
+        run(world, 7)
+        for selector in ("", "app=web", "app=none"):
+            asked = GetMetric(api="resource", namespace="shop", selector=selector)
+            told = PodUsage.of(world.metrics.get(asked).items)  # type: ignore[union-attr]  # a list
+            columns = world.metrics.get(replace(asked, columns=True))
+            assert rows(columns) == rows(told)
+
+
+def rows(usage: Any) -> list[Any]:
+    """Key, labels, time, window and containers of each pod."""
+    found = []
+    begin = 0
+    amounts = {name: list(values) for name, values, _ in usage.columns()}
+    for i, key in enumerate(usage.keys):
+        labels = usage.label_sets[usage.labels[i]] if usage.labels[i] >= 0 else None
+        containers = [
+            (usage.containers[usage.container[k]], {name: int(values[k]) for name, values in sorted(amounts.items())})
+            for k in range(begin, usage.ends[i])
+        ]
+        begin = usage.ends[i]
+        found.append((key, labels, int(usage.time[i]), int(usage.window[i]), containers))
+    return sorted(found, key=lambda each: each[0])
+
+
+def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
+    world = world_of(deployment(replicas=1))
+    key = "Deployment", "shop", "web"
+    queue = Queue(arrivals=Signal.constant(3000), capacity=1000, used={"cpu": 500}, patience=5 * SECOND)
+    world.load.queues[key] = queue
+    world.load.begin()
+    world.metrics.external["shop", "rate"] = [ExternalMetric(queue=key)]
+    world.metrics.external["shop", "waiting"] = [ExternalMetric(queue=key, tells="waiting")]
+    run(world, 61)
+    assert queue.arrived == 3000 * 61
+    assert queue.done == 1000 * 60
+    assert queue.waiting == queue.arrived - queue.done
+    rate, waiting = (
+        world.metrics.get(GetMetric(api="external", namespace="shop", metric=name)) for name in ("rate", "waiting")
+    )
+    assert rate.items[0].value == Quantity("3")  # type: ignore[union-attr]  # a list
+    assert waiting.items[0].value.milli_value() > 100_000  # type: ignore[union-attr]  # a list
+    assert 0 < queue.late < queue.arrived
+    missing = world.metrics.get(GetMetric(api="external", namespace="shop", metric="none"))
+    assert isinstance(missing, ApiError)
+    assert missing.is_not_found
+
+
+def test_usage_of_a_queue_is_that_of_the_whole_window() -> None:
+    world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=Pipeline(window=10 * SECOND)))
+    steps = Signal([T0 + second * SECOND for second in (0, 20, 25)], [0, 1000, 0])
+    world.load.queues["Deployment", "shop", "web"] = Queue(arrivals=steps, capacity=1000, used={"cpu": 600})
+    world.load.begin()
+    run(world, 31)  # scraped at 30 s: idle from 25 s on, and busy for the five seconds before
+    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop"))
+    assert [each.containers[0].usage["cpu"].milli_value() for each in found.items] == [300]
+    assert len(world.load.queues["Deployment", "shop", "web"].past) <= 12
+
+
+def test_selectors_of_metrics() -> None:
+    world = world_of(deployment(replicas=1))
+    world.load.usage["Deployment", "shop", "web"] = {"qps": Usage(signal=Signal.constant(1000))}
+    world.metrics.external["shop", "depth"] = [
+        ExternalMetric(signal=Signal.constant(value * 1000), labels={"queue": name})
+        for name, value in (("mail", 3), ("jobs", 5))
+    ]
+    run(world, 31)
+
+    def asked(selector: str) -> list[int]:
+        question = GetMetric(api="external", namespace="shop", metric="depth", metric_selector=selector)
+        found: Any = world.metrics.get(question)
+        return [each.value.value() for each in found.items]
+
+    assert [asked(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [[3, 5], [5], [3], []]
+    of_pods = GetMetric(api="custom", namespace="shop", kind="Pod", metric="qps", selector="app=web")
+    for selector, count in (("", 1), ("verb=get", 0)):
+        found: Any = world.metrics.get(replace(of_pods, metric_selector=selector))
+        assert len(found.items) == count

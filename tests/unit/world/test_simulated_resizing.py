@@ -1,0 +1,76 @@
+"""Pods of the simulated world that are resized in place."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kscale.effects import (
+    PatchOperation,
+    Resize,
+)
+from kscale.objects.conditions import find
+from kscale.objects.core import Pod
+from kscale.objects.quantity import Quantity
+from unit.world.simulated_cases import QUICK, deployment, done, refused, run, scale, world_of
+
+
+def resized(pod: Pod, cpu: str) -> Resize:
+    path = "/spec/containers/0/resources/requests/cpu"
+    return Resize(namespace="shop", name=pod.name, patch=(PatchOperation(op="replace", path=path, value=cpu),))
+
+
+def test_a_pod_is_resized_where_there_is_room() -> None:
+    world = world_of(deployment(replicas=2), options=QUICK)
+    run(world, 5)
+    pod = next(iter(world.api.of("Pod").values()))
+    done(world, resized(pod, "2"))
+    now = world.api.same(pod)
+    assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
+    error = refused(world, resized(pod, "5"))
+    assert (error.reason, error.causes) == ("Forbidden", ("NodeCapacity",))
+    done(world, resized(pod, "3500m"))
+    now = world.api.same(pod)
+    condition = find(now.status.conditions, "PodResizePending")
+    assert condition is not None
+    assert condition.reason == "Deferred"
+    assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
+
+
+def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
+    world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
+    run(world, 5)
+    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
+    for pod in (first, second):
+        done(world, resized(pod, "2"))
+
+    def cpu(pod: Pod) -> tuple[str, bool]:
+        now = world.api.same(pod)
+        assert now is not None
+        taken = (now.status.container_statuses[0].allocated_resources or {})["cpu"]
+        return str(taken), find(now.status.conditions, "PodResizePending") is not None
+
+    run(world, 60)
+    assert [cpu(first), cpu(second)] == [("2", False), ("1", True)]
+    scale(world, 0, "other")
+    run(world, 5)
+    assert [cpu(first), cpu(second)] == [("2", False), ("2", False)]
+
+
+def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
+    world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
+    run(world, 5)
+    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
+    for pod in (first, second):  # kubelets of before 1.33 do not tell what containers take
+        now = world.api.same(pod)
+        statuses = [replace(each, allocated_resources=None) for each in now.status.container_statuses]
+        world.api.put(replace(now, status=replace(now.status, container_statuses=statuses)))
+    done(world, resized(first, "3"))
+    assert world.api.same(first).status.container_statuses[0].allocated_resources["cpu"] == Quantity("1")
+    done(world, resized(second, "3"))
+    for pod in (first, second):
+        now = world.api.same(pod)
+        assert find(now.status.conditions, "PodResizePending") is not None
+    scale(world, 0, "other")
+    run(world, 5)
+    taken = [world.api.same(pod).status.container_statuses[0].allocated_resources["cpu"] for pod in (first, second)]
+    assert taken == [Quantity("3"), Quantity("1")]

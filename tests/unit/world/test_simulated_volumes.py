@@ -1,0 +1,104 @@
+"""Claims, volumes and the pods that wait for them in the simulated world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from kscale.effects import (
+    Delete,
+)
+from kscale.objects.apps import StatefulSet
+from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity
+from kscale.objects.storage import PersistentVolume, StorageClass
+from unit.world.simulated_cases import deployment, done, node, pod_template, pods, run, scale, workload, world_of
+
+
+def storage_class(name: str = "fast", mode: str = "WaitForFirstConsumer", **more: Any) -> StorageClass:
+    meta = {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    data = {"kind": "StorageClass", "metadata": meta, "provisioner": "disks", "volumeBindingMode": mode, **more}
+    return from_dict(data, StorageClass)
+
+
+def database(replicas: int = 2, **claim: Any) -> StatefulSet:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}, **claim}
+    spec = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": wanted}]}
+    return from_dict(workload("StatefulSet", "db", replicas, cpu="3", spec=spec), StatefulSet)
+
+
+def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
+    nodes = []
+    for zone in "ab":
+        made = node(f"n-{zone}")
+        labels = {**(made.metadata.labels or {}), "topology.kubernetes.io/zone": zone}
+        nodes.append(replace(made, metadata=replace(made.metadata, labels=labels)))
+    world = world_of(storage_class(), database(), *nodes, size=0)
+    run(world, 10)
+    assert sorted(pods(world)) == [("db", "n-a", "Running"), ("db", "n-b", "Running")]
+    claims = world.api.of("PersistentVolumeClaim")
+    assert {key: claim.status.phase for key, claim in claims.items()} == {
+        "shop/data-db-0": "Bound",
+        "shop/data-db-1": "Bound",
+    }
+    volume = world.api.get("PersistentVolume", "", claims["shop/data-db-1"].spec.volume_name)
+    assert volume.spec.capacity == {"storage": Quantity("10Gi")}
+    held = world.api.get("Node", "", "n-b")
+    world.api.put(replace(held, spec=replace(held.spec, unschedulable=True)))
+    gone = next(pod for pod in world.api.of("Pod").values() if pod.spec.node_name == "n-b")
+    done(world, Delete(kind="Pod", namespace="shop", name=gone.name))
+    scaled = world.api.get("StatefulSet", "shop", "db")
+    world.api.put(replace(scaled, spec=replace(scaled.spec, replicas=1 if gone.name == "db-1" else 2)))
+    run(world, 10)
+    assert len(world.api.of("PersistentVolumeClaim")) == 2
+    world.add(node("n-c"))  # in no zone: the volume cannot be reached from there
+    world.api.put(replace(world.api.get("StatefulSet", "shop", "db"), spec=scaled.spec))
+    run(world, 10)
+    assert sorted(pods(world)) == [("db", "", "Pending"), ("db", "n-a", "Running")]
+
+
+def test_the_smallest_volume_that_will_do_is_taken() -> None:
+    def volume(name: str, size: str, **spec: Any) -> PersistentVolume:
+        offered = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local", **spec}
+        data = {
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": offered,
+        }
+        return from_dict(data, PersistentVolume)
+
+    local = storage_class("local", provisioner="kubernetes.io/no-provisioner")
+    volumes = [
+        volume("large", "50Gi"),
+        volume("small", "5Gi"),
+        volume("block", "11Gi", volumeMode="Block"),
+        volume("right", "20Gi"),
+    ]
+    world = world_of(local, *volumes, database(1))
+    run(world, 10)
+    assert pods(world) == [("db", "pool-0", "Running")]
+    assert world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.volume_name == "right"
+    phases = {name: each.status.phase for name, each in world.api.of("PersistentVolume").items()}
+    assert phases == {"large": "Available", "small": "Available", "block": "Available", "right": "Bound"}
+
+
+def test_a_claim_for_one_volume_waits_for_it() -> None:
+    world = world_of(storage_class("disks"), database(1, volumeName="not-there"))
+    run(world, 10)
+    assert pods(world) == [("db", "", "Pending")]
+    assert world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.volume_name == "not-there"
+
+
+def test_an_ephemeral_volume_comes_and_goes_with_its_pod() -> None:
+    template = pod_template("web")
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    template["spec"]["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": claim}}]
+    world = world_of(storage_class(mode="Immediate"), deployment(spec={"template": template}))
+    run(world, 10)
+    (key,) = world.api.of("Pod")
+    assert pods(world) == [("web", "pool-0", "Running")]
+    assert list(world.api.of("PersistentVolumeClaim")) == [f"{key}-scratch"]
+    scale(world, 0)
+    run(world, 10)
+    assert list(world.api.of("PersistentVolumeClaim")) == []
