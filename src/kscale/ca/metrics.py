@@ -65,6 +65,7 @@ METRICS: Final[Mapping[str, Metric]] = {
             "node_removal_latency_seconds", "histogram", ("deleted", "delay_reason"), tuple(1.5**i for i in range(19))
         ),
         Metric("skipped_pods_count", "gauge", ("requestor",)),
+        Metric("capacity_buffer_oldest_reconciliation_timestamp_seconds", "gauge", ("new_buffer",)),
     )
 }
 """Every metric by its name. Durations are seconds; only some are observed by loops, the others by the process."""

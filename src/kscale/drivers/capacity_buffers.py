@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kscale.ca.capacity_buffers.reconciliation_times import ReconciliationTimes
 from kscale.ca.capacity_buffers.reconciling import is_reconciled, reconcile_steps
 from kscale.ca.capacity_buffers.scalable_objects import TEMPLATED
 from kscale.effects import SECOND, Moment, Progress, Steps
@@ -49,8 +50,8 @@ class _Done(msgspec.Struct, frozen=True):
 
 class BufferController:
     """Every five seconds, the namespaces in which something has changed that a buffer goes by: buffers, quotas, pod
-    templates and workloads; each again after five minutes, and after an error,
-    no later than that (:class:`kscale.drivers.driver.Driver`).
+    templates and workloads of the kinds that upstream watches, too; each again after five minutes, and after an error,
+    no later than that (:class:`kscale.drivers.driver.Driver`). Each time it tells how old the oldest look is.
 
     ``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``.
     """
@@ -67,6 +68,7 @@ class BufferController:
         self._dry_run = dry_run
         self._due: Moment = 0
         self._done: dict[str, _Done] = {}
+        self._times = ReconciliationTimes()
 
     def notice(self, change: Change, now: Moment) -> None:
         """It goes by the time alone."""
@@ -104,11 +106,18 @@ class BufferController:
             last = self._done.get(sight.name)
             if last is not None and not last.is_over(sight, p.now):
                 continue
-            errors = yield from reconcile_steps(sight.buffers, sight.quotas, now=p.now, dry_run=self._dry_run)
+            reconciled, errors = yield from reconcile_steps(
+                sight.buffers, sight.quotas, now=p.now, dry_run=self._dry_run
+            )
             for error in errors:
                 _log.warning("capacity buffers of %s: %s", sight.name, error)
             failed = 0 if not errors else 1 if last is None else last.failures + 1
-            self._done[sight.name] = _Done(sight.ground, (yield from p.clock()), failed)
+            ended = yield from p.clock()
+            self._done[sight.name] = _Done(sight.ground, ended, failed)
+            self._times.update(reconciled, ended)
+        buffers = [buffer for sight in sights for buffer in sight.buffers]
+        self._times.prune(buffers)
+        yield from p.observe(*self._times.observed(buffers, p.now))
 
 
 def _ground_of_quota(quota: ResourceQuota) -> Hashable:

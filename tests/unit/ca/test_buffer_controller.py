@@ -48,6 +48,7 @@ class Server:
         self.refuses: set[type] = set()
         self.writes: list[Action] = []
         self.previews: list[dict[str, Any]] = []
+        self.reconciled: list[CapacityBuffer] = []
 
     def put(self, kind: str, name: str, **content: Any) -> None:
         metadata = {"name": name, "namespace": "shop", "generation": 1, "resourceVersion": "7"}
@@ -87,7 +88,8 @@ class Server:
 
     def reconcile(self, *buffers: CapacityBuffer, quotas: Any = (), **options: Any) -> list[str]:
         steps = reconcile_steps(buffers, quotas, now=N0, **options)
-        errors: list[str] = performed(steps, self, now=N0).value
+        self.reconciled, errors = performed(steps, self, now=N0).value
+        assert isinstance(errors, list)
         return errors
 
     def statuses(self) -> list[CapacityBuffer]:
@@ -227,6 +229,11 @@ def test_what_stands_against_a_buffer() -> None:
         assert api.reconcile(of_template()) == [why]
     api.refuses = {WriteStatus}
     assert api.reconcile(of_template()) == ["no"]
+    assert api.reconciled == []
+    api.refuses.clear()
+    assert api.reconcile(of_template()) == []
+    (there,) = api.reconciled
+    assert (there.name, there.status.replicas) == ("spare", 3)
 
 
 @pytest.mark.parametrize("strategy", ["other", "buffer.x-k8s.io/passive"])

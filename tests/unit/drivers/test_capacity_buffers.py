@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from copy import deepcopy
+from typing import Any, cast
 
 from builders import N0
 from kscale.drivers.capacity_buffers import BufferController
-from kscale.effects import SECOND, Action, ApiError, Discover
+from kscale.effects import SECOND, Action, ApiError, Discover, WriteStatus, to_text
 from kscale.objects.apps import Deployment
 from kscale.objects.capacity_buffers import CapacityBuffer
 from kscale.objects.decode import from_dict
@@ -29,6 +30,7 @@ class Held:
     """A buffer of a Deployment."""
 
     def __init__(self) -> None:
+        self.buffer: dict[str, Any] = deepcopy(BUFFER)
         self.deployed("1", 2)
 
     def deployed(self, version: str, replicas: int) -> None:
@@ -36,7 +38,7 @@ class Held:
         self.deployment = from_dict({"metadata": about, "status": {"replicas": replicas}}, Deployment)
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        return [from_dict(BUFFER, CapacityBuffer)] if kind == "CapacityBuffer" else []
+        return [from_dict(self.buffer, CapacityBuffer)] if kind == "CapacityBuffer" else []
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         assert (kind, namespace, name) == ("Deployment", "shop", "web")
@@ -76,3 +78,31 @@ def test_failures_are_tried_again_no_later_than_the_resync() -> None:
         at += wait
     assert waits[:3] == [0.005, 0.01, 0.02]
     assert waits[-3:] == [300, 300, 300]
+
+
+def told(controller: BufferController, held: Held, seconds: float, refused: bool) -> dict[str, float]:
+    """What it observes of a look then, by whether it is of new buffers: seconds ago."""
+    now = N0 + round(seconds * SECOND)
+
+    def answer(action: Action) -> ApiError | None:
+        if isinstance(action, WriteStatus):
+            return ApiError("no", reason="Forbidden", code=403) if refused else None
+        return ApiError("no", reason="NotFound", code=404)
+
+    ran = performed(controller.steps(controller.observe(cast(Stores, held), now), now), answer, now=now)
+    name = "cluster_autoscaler_capacity_buffer_oldest_reconciliation_timestamp_seconds"
+    assert {each.name for each in ran.observations} == {name}
+    return {each.labels["new_buffer"]: now // SECOND - each.value for each in ran.observations}
+
+
+def test_it_tells_how_long_ago_the_oldest_buffer_was_reconciled() -> None:
+    """``TestReconciliationTimestampCollector`` of upstream: new ones since they were made, the others since they were
+    written; those of an earlier process count when they are written again."""
+    controller, held = BufferController(), Held()
+    held.buffer["metadata"]["creationTimestamp"] = to_text(N0 - 60 * SECOND)
+    assert told(controller, held, 0, True) == {"true": 60, "false": 0}
+    assert told(controller, held, 100, False) == {"true": 0, "false": 0}
+    assert told(controller, held, 130, True) == {"true": 0, "false": 30}
+    held.buffer["metadata"]["uid"] = "another"
+    held.buffer["status"] = {"conditions": [{"type": "ReadyForProvisioning", "status": "False"}]}
+    assert told(controller, held, 135, True) == {"true": 0, "false": 0}

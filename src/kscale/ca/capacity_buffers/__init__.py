@@ -2,7 +2,7 @@
 
 ``replicas``: how many pods a buffer is; ``translation``: what the buffers' controller writes into its status, within
 ``resource_quotas``; ``reconciling``: that controller as a step machine, with ``fake_pods``, ``managed_template`` and
-``scalable_objects``;
+``scalable_objects``, and when it last was at each buffer (``reconciliation_times``);
 ``injection``: its pods in a loop of scale-up; ``buffer_events``: what a scale-up says of them."""
 
 from __future__ import annotations

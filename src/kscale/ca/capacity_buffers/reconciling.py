@@ -31,9 +31,9 @@ def is_reconciled(buffer: CapacityBuffer) -> bool:
 
 def reconcile_steps(
     buffers: Iterable[CapacityBuffer], quotas: Sequence[ResourceQuota], *, now: Moment, dry_run: bool = True
-) -> StepsOf[Reconciling, list[str]]:
-    """Brings the buffers of one namespace up to date: their templates, then their statuses, cut by its quotas. What
-    went wrong, so that it is tried again.
+) -> StepsOf[Reconciling, tuple[list[CapacityBuffer], list[str]]]:
+    """Brings the buffers of one namespace up to date: their templates, then their statuses, cut by its quotas. Gives
+    those whose status is as it should be, and what went wrong, so that it is tried again.
 
     ``dry_run``: the API server is asked what pods of a template would be like.
     """
@@ -61,13 +61,15 @@ def reconcile_steps(
         translated.append(translate(buffer, template, scale=scale, problem=problem, now=p.now))
     allocated = allocate_quotas(translated, templates, quotas, p.now)
     errors += allocated.errors
+    reconciled = []
     for buffer, found in zip(ordered, allocated.buffers, strict=True):
-        if found.status == buffer.status:
-            continue
-        refusal = (yield from p.act(WriteStatus(found))).error
-        if refusal is not None:
-            errors.append(refusal.message)
-    return errors
+        if found.status != buffer.status:
+            refusal = (yield from p.act(WriteStatus(found))).error
+            if refusal is not None:
+                errors.append(refusal.message)
+                continue
+        reconciled.append(found)
+    return reconciled, errors
 
 
 def _of_template(
