@@ -28,8 +28,10 @@ from kscale.world.kubernetes.transport import Call
 from kscale.world.nodegroups.external_server import ExternalServer
 
 PODS = "/api/v1/namespaces/default/pods"
-STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
-FLAGS = ("--scale-down-unneeded-time=1h", "--kube-client-qps=1000", "--kube-client-burst=1000", "--v=0")
+FLAGS = (
+    "--scale-down-unneeded-time=1h", "--kube-client-qps=1000", "--kube-client-burst=1000",
+    "--leader-elect=false", "--v=0",
+)  # fmt: skip
 SCAN = 10.0
 AT_ONCE = 32
 
