@@ -21,13 +21,15 @@ from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalA
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.hpa.options import HPAOptions
 from kscale.world.metrics.rest import RESTMetrics
-from unit.world.informer_cases import pod
+from unit.world.informer_cases import Api, pod
 
 RULES: list[dict[str, Any]] = [rule for rules in autoscaler_roles("horizontal") for rule in rules]
 """As ``kscale manifests horizontal`` has them."""
 
 NAMESPACE = "/namespaces/default"
 HPAS = f"/apis/autoscaling/v2{NAMESPACE}/horizontalpodautoscalers"
+DEPLOYMENTS = f"/apis/apps/v1{NAMESPACE}/deployments"
+METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
 QPS = {"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": {"type": "AverageValue", "averageValue": "1"}}}
 LAG = {"type": "External", "external": {"metric": {"name": "lag"}, "target": {"type": "Value", "value": "1"}}}
@@ -96,7 +98,7 @@ class Scene:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         for path in (
             HPAS,
-            f"/apis/apps/v1{NAMESPACE}/deployments",
+            DEPLOYMENTS,
             f"{GROUP}{NAMESPACE}/widgets",
             f"/api/v1{NAMESPACE}/pods",
             f"/api/v1{NAMESPACE}/events",
@@ -119,7 +121,7 @@ class Scene:
         return out
 
     def sizes(self) -> dict[str, int]:
-        paths = (f"/apis/apps/v1{NAMESPACE}/deployments", f"{GROUP}{NAMESPACE}/widgets")
+        paths = (DEPLOYMENTS, f"{GROUP}{NAMESPACE}/widgets")
         items = [each for path in paths for each in self.plane.ask("GET", path)["items"]]
         return {each["metadata"]["name"]: each["spec"]["replicas"] for each in items}
 
@@ -177,9 +179,9 @@ def test_the_same_as_upstream(upstreams: ControlPlane) -> None:
     scene = Scene(upstreams)
 
     async def main() -> None:
-        async with connected(upstreams) as api, FakeMetrics(upstreams, scene.usage) as metrics:
+        async with FakeMetrics(upstreams, scene.usage) as metrics:
             metrics.now = lambda: ago(0)
-            await holds(lambda: serves(upstreams))
+            await holds(lambda: serves(upstreams, METRICS, f"{GROUP}/widgets"))
             await asyncio.to_thread(scene.make)
             theirs = await scene.settled()
             await asyncio.to_thread(upstreams.end, "controllers")
@@ -189,9 +191,8 @@ def test_the_same_as_upstream(upstreams: ControlPlane) -> None:
             access = await asyncio.to_thread(upstreams.account, "horizontal", RULES)
             async with connected(upstreams, replace(access, namespace="default")) as restricted:
                 stop = asyncio.Event()
-                task = asyncio.create_task(
-                    run_process(build, restricted.client, ProcessOptions(), version="1", stop=stop, clock=api.clock)
-                )
+                options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=2))
+                task = asyncio.create_task(process(restricted, options, stop))
                 try:
                     ours = await scene.settled()
                 finally:
@@ -207,6 +208,42 @@ def test_the_same_as_upstream(upstreams: ControlPlane) -> None:
     assert written_sizes(upstreams, "kscale-e2e") == written_sizes(upstreams, "kube-controller-manager")
 
 
+def test_the_legacy_controller(plane: ControlPlane) -> None:
+    """It writes by autoscaling/v1; the API server keeps what it says as conditions and metrics of v2."""
+    scene = Scene(plane)
+    size, _, spec = CASES["grows"]
+    options = HPAOptions(profile="legacy", horizontal_pod_autoscaler_sync_period=timedelta(seconds=2))
+
+    async def main() -> dict[str, Any]:
+        async with FakeMetrics(plane, scene.usage) as metrics:
+            metrics.now = lambda: ago(0)
+            await holds(lambda: serves(plane, METRICS))
+            await asyncio.to_thread(scene.target, "grows", size, "/apis/apps/v1", "deployments", "Deployment")
+            target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "grows"}
+            await asyncio.to_thread(scene.hpa, "grows", target, spec)
+            access = await asyncio.to_thread(plane.account, "legacy", RULES)
+            async with connected(plane, replace(access, namespace="default")) as restricted:
+                stop = asyncio.Event()
+                task = asyncio.create_task(process(restricted, options, stop))
+                try:
+                    path = f"{HPAS}/grows"
+                    await holds(lambda: (plane.ask("GET", path).get("status") or {}).get("currentReplicas") == size)
+                finally:
+                    stop.set()
+                    await task
+            found: dict[str, Any] = plane.ask("GET", path)
+            return found
+
+    hpa = asyncio.run(main())
+    status = hpa["status"]
+    assert (status["desiredReplicas"], plane.ask("GET", f"{DEPLOYMENTS}/grows")["spec"]["replicas"]) == (4, 4)
+    assert {each["type"]: each["status"] for each in status["conditions"]} == {
+        "AbleToScale": "True", "ScalingActive": "True", "ScalingLimited": "False"
+    }  # fmt: skip
+    assert [each["resource"]["name"] for each in status["currentMetrics"]] == ["cpu"]
+    assert "annotations" not in hpa["metadata"]
+
+
 async def holds(test: Callable[[], bool]) -> None:
     """Until it is so. The metrics server answers on this loop: nothing else may hold it up."""
     async with asyncio.timeout(60):
@@ -214,18 +251,22 @@ async def holds(test: Callable[[], bool]) -> None:
             await asyncio.sleep(0.2)
 
 
-def serves(plane: ControlPlane) -> bool:
+def serves(plane: ControlPlane, *paths: str) -> bool:
     with contextlib.suppress(Refused):
-        plane.ask("GET", "/apis/metrics.k8s.io/v1beta1/pods")
-        plane.ask("GET", f"{GROUP}/widgets")
+        for path in paths:
+            plane.ask("GET", path)
         return True
     return False
 
 
-def build(around: Surroundings) -> Program:
-    options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=2))
-    return Program(
-        driver=HorizontalAutoscaler(options, manager="kscale-e2e"),
-        metrics=HORIZONTAL_METRICS,
-        source=RESTMetrics(around.client, around.resources, around.steady, renewal=timedelta(seconds=2)),
-    )
+async def process(api: Api, options: HPAOptions, stop: asyncio.Event) -> None:
+    """Ours, until it is told to stop."""
+
+    def build(around: Surroundings) -> Program:
+        return Program(
+            driver=HorizontalAutoscaler(options, manager="kscale-e2e"),
+            metrics=HORIZONTAL_METRICS,
+            source=RESTMetrics(around.client, around.resources, around.steady, renewal=timedelta(seconds=2)),
+        )
+
+    await run_process(build, api.client, ProcessOptions(), version="1", stop=stop, clock=api.clock)

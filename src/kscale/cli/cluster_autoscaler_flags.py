@@ -162,6 +162,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "max-empty-bulk-delete": _LEGACY,
     "node-autoprovisioning-enabled": _LEGACY,
     "max-autoprovisioned-node-group-count": _LEGACY,
+    "profile": "release 1.3 has no status here that could be shown; kscale scale-up and scale-down decide as it did",
     "feature-gates": "features have flags of their own",
     "logging-format": _LOGS,
     "logtostderr": _LOGS,
@@ -170,7 +171,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "log-dir": _LOGS,
     "vmodule": _LOGS,
 }
-"""Flags of upstream's that would have no effect here, and why."""
+"""Flags of upstream's and of other commands that would have no effect here, and why."""
 
 
 def _with_options(cls: type[_T]) -> type[_T]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from kscale.objects.autoscaling import (
+    STATUS_ANNOTATIONS_V1,
     ContainerResourceMetricSource,
     ContainerResourceMetricStatus,
     CrossVersionObjectReference,
@@ -51,8 +52,7 @@ __all__ = [
 
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
 METRICS: Final = f"{_PREFIX}metrics"
-CURRENT_METRICS: Final = f"{_PREFIX}current-metrics"
-CONDITIONS: Final = f"{_PREFIX}conditions"
+CURRENT_METRICS, CONDITIONS = STATUS_ANNOTATIONS_V1
 BEHAVIOR: Final = f"{_PREFIX}behavior"
 ANNOTATIONS: Final = (
     METRICS,

@@ -5,6 +5,8 @@ Upstream: ``k8s.io/api/autoscaling``. Decisions work on v2; ``kscale.hpa.v1_conv
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from kscale.objects.base import ApiStruct, Int32, Int64
@@ -12,6 +14,7 @@ from kscale.objects.meta import KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.quantity import Quantity
 
 __all__ = [
+    "STATUS_ANNOTATIONS_V1",
     "ContainerResourceMetricSource",
     "ContainerResourceMetricStatus",
     "CrossVersionObjectReference",
@@ -276,6 +279,13 @@ class HorizontalPodAutoscalerStatusV1(ApiStruct):
     current_cpu_utilization_percentage: Int32 | None = msgspec.field(
         default=None, name="currentCPUUtilizationPercentage"
     )
+
+
+STATUS_ANNOTATIONS_V1: Final = (
+    "autoscaling.alpha.kubernetes.io/current-metrics",
+    "autoscaling.alpha.kubernetes.io/conditions",
+)
+"""Annotations of a v1 object that its status has no field for; the API server keeps them as the status."""
 
 
 class HorizontalPodAutoscalerV1(KubeObject):

@@ -48,7 +48,19 @@ def test_defaults_are_upstreams() -> None:
     ((name, _, _), more) = RUNS[0]
     assert (name, more["qps"], more["burst"]) == ("horizontal-pod-autoscaler", 20.0, 30)
     assert more["user_agent"] == more["election"].resource_name == "kscale-horizontal-pod-autoscaler"
-    assert driver().options == horizontal.DecisionFlags().options()
+    assert driver().options == horizontal.ControllerFlags().options()
+
+
+def test_the_legacy_profile() -> None:
+    assert run("run", "horizontal", "--profile=legacy").code == 0
+    assert driver().options == horizontal.ControllerFlags(profile="legacy").options()
+    for flags, said in (
+        (["--profile=odd"], "odd"),
+        (["--profile=legacy", "--world=simulated"], "--profile: legacy writes autoscaling/v1"),
+    ):
+        refused = run("run", "horizontal", *flags)
+        assert refused.code == 2
+        assert said in refused.stderr
 
 
 def test_flags() -> None:
@@ -80,7 +92,6 @@ def test_flags() -> None:
         ("--horizontal-pod-autoscaler-sync-period=soon", "--horizontal-pod-autoscaler-sync-period"),
         ("--concurrent-horizontal-pod-autoscaler-syncs=0", "must be greater than 0, but got 0"),
         ("--feature-gates=Nothing=true", "unrecognized feature gate: Nothing"),
-        ("--profile=legacy", "No such option"),
     ],
 )
 def test_what_is_refused(flag: str, text: str) -> None:

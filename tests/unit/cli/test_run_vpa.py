@@ -72,6 +72,7 @@ def test_the_recommenders_flags() -> None:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
+        ("--strategy=percentile", "--strategy is not taken: strategies want every sample"),
         ("--min-checkpoints=5", "--min-checkpoints is not taken: it has no effect"),
         ("--profiling", "--profiling is not taken: there is no pprof here"),
         ("--recommender-interval=soon", "--recommender-interval"),

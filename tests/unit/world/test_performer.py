@@ -40,15 +40,19 @@ from kscale.effects import (
     RankOptions,
     Refresh,
     Resize,
+    WriteStatus,
     check_answer,
 )
+from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.core import ConfigMap, Node, ObjectReference, Pod
+from kscale.objects.decode import from_dict
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.metrics import PodMetricsList
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.rest_mapping import ServedResource
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.calls import call_of
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import NodeGroups
@@ -364,3 +368,21 @@ def test_what_this_world_has_not() -> None:
     ):
         with pytest.raises(TypeError, match="this world cannot carry out"):
             performed(action)
+
+
+def test_half_of_the_status_of_an_old_hpa_rides_in_annotations() -> None:
+    prefix = "autoscaling.alpha.kubernetes.io"
+    notes = {f"{prefix}/conditions": "[]", f"{prefix}/behavior": "{}", "mine": "1"}
+    data = {
+        "metadata": {"name": "h", "namespace": "default", "resourceVersion": "7", "annotations": notes},
+        "status": {"currentReplicas": 2},
+    }
+    resource = ServedResource("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", True)
+    call = call_of(WriteStatus(from_dict(data, HorizontalPodAutoscalerV1)), resource)
+    assert call.path == "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers/h/status"
+    body = json.loads(call.body or b"")
+    assert body["metadata"] == {
+        "resourceVersion": "7", "annotations": {f"{prefix}/conditions": "[]", f"{prefix}/current-metrics": None}
+    }  # fmt: skip
+    assert {key: value for key, value in body["status"].items() if value} == {"currentReplicas": 2}
+    assert "lastScaleTime" in body["status"], "what is absent becomes absent"

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from kscale.effects import Create, Delete, Evict, Get, GetScale, GetWhole, Patch, Preview, PutScale, Resize, WriteStatus
+from kscale.objects.autoscaling import STATUS_ANNOTATIONS_V1, HorizontalPodAutoscalerV1
 from kscale.objects.base import enc_hook
 from kscale.objects.decode import to_dict
 from kscale.objects.meta import KubeObject
@@ -162,7 +163,7 @@ def _status(held: KubeObject) -> dict[str, Any]:
     if not isinstance(status, msgspec.Struct):
         raise TypeError(f"a {type(held).__name__} has no status")
     known = dict.fromkeys(field.encode_name for field in msgspec.structs.fields(status))
-    return {
-        "metadata": {"resourceVersion": held.metadata.resource_version},
-        "status": {**known, **to_dict(status)},
-    }
+    metadata: dict[str, Any] = {"resourceVersion": held.metadata.resource_version}
+    if isinstance(held, HorizontalPodAutoscalerV1):  # the other half of its status
+        metadata["annotations"] = {key: (held.metadata.annotations or {}).get(key) for key in STATUS_ANNOTATIONS_V1}
+    return {"metadata": metadata, "status": {**known, **to_dict(status)}}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import typer
 
 from kscale.cli.go_flags import GoCommand
-from kscale.cli.hpa_options import DecisionFlags, hpa_duration
+from kscale.cli.hpa_options import ControllerFlags, hpa_duration
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
@@ -90,7 +90,7 @@ class _Flags(OptionGroup):
 
 
 def command(
-    *, process: ProcessFlags, lease: _Lease, decisions: DecisionFlags, flags: _Flags, world: WorldFlags
+    *, process: ProcessFlags, lease: _Lease, decisions: ControllerFlags, flags: _Flags, world: WorldFlags
 ) -> None:
     """Run the horizontal pod autoscaler against a cluster, in place of kube-controller-manager's.
 
@@ -108,6 +108,8 @@ def command(
     options = decisions.options(
         concurrent_horizontal_pod_autoscaler_syncs=flags.syncs, horizontal_pod_autoscaler_sync_period=period
     )
+    if options.legacy and world.world != "live":
+        raise InputError(Problem("legacy writes autoscaling/v1, which a simulated cluster has not", field="--profile"))
     heeded = ["--concurrent-horizontal-pod-autoscaler-syncs", "--horizontal-pod-autoscaler-sync-period"]
     if ran_simulated(world, "horizontal", options, idle=[process, lease, flags], heeded=heeded):
         return

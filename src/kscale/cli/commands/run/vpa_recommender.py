@@ -84,11 +84,13 @@ RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS,
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's."""
+    """Its flags are upstream's; strategies are of ``kscale recommend`` alone."""
 
     refused: ClassVar[Mapping[str, str]] = {
         **REFUSED,
         "min-checkpoints": "it has no effect: --update-worker-count says how many are written at least",
+        "strategy": "strategies want every sample, of which only histograms are kept here; kscale recommend "
+        "--prometheus-url has them",
     }
 
 
