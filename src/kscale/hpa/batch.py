@@ -8,8 +8,8 @@ says what follows: conditions, events, the status. Those that change a size deci
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ from kscale.hpa.encode import Observed, choose, keys_of
 from kscale.hpa.gathered import GatheredMetrics
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import Known, reconcile
+from kscale.hpa.reconcile import Decided, Known, reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.scale_target import TargetScale, ask_scale
 from kscale.hpa.selector_store import SelectorStore
@@ -106,6 +106,7 @@ class _Running:
 
     row: int
     steps: Generator[_Asking, Outcome, Reconciliation]
+    at: Moment
     events: list[Event]
     observations: list[Observation]
     action: _Asking | None = None
@@ -114,16 +115,20 @@ class _Running:
     begun: bool = False
     by_columns: bool = False
 
-    def go_on(self, outcome: Outcome | None, answer: Any) -> None:
-        """Until it ends, or does what ``answer(row, action)`` has no outcome for."""
+    def go_on(self, outcome: Outcome | None, answer: Callable[[_Running, _Asking], Outcome | None]) -> None:
+        """Until it ends, or does what ``answer`` has no outcome for."""
         try:
-            action = next(self.steps) if outcome is None else self.steps.send(outcome)
+            if outcome is None:
+                action = next(self.steps)
+            else:
+                self.at = outcome.at
+                action = self.steps.send(outcome)
             while True:
                 if type(action) is Observe:
                     self.observations += action.observations
                 elif type(action) is Emit:
                     self.events += action.events
-                found = answer(self.row, action)
+                found = answer(self, action)
                 if found is None:
                     self.action = action
                     return
@@ -207,19 +212,25 @@ class _Batch:
 
     def _begin(self, row: int) -> _Running:
         """The step machine of one, as far as it gets without the world; of one that changes a size, not at all."""
-        key, known = self.keys[row], self._known(row)
-        state = self.chosen.rest[row] if known is not None else self.kept.get(key) or HPAState()
-        steps = reconcile(
-            self.hpas[row],
-            msgspec.structs.replace(state, registered=True),
-            now=self.at,
-            options=self.options,
-            selectors=self.selectors,
-            mapper=self.mapper,
-            known=known,
-        )
-        out = _Running(row, steps, [], [], by_columns=known is not None)
-        if not self.decisions.rescaled[row]:
+        known, hpa = self._known(row), self.hpas[row]
+        rescales = self.rescales[row]
+        if known is not None and not rescales:
+            state = _registered(self.chosen.rest[row])
+            target = TargetScale(known.scale, self.chosen.references.resources[row][0])
+            decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
+            out = _Running(row, decided.rest(), self.at, [], decided.observations, by_columns=True)
+        else:
+            steps = reconcile(
+                hpa,
+                _registered(self.kept.get(self.keys[row]) or HPAState()),
+                now=self.at,
+                options=self.options,
+                selectors=self.selectors,
+                mapper=self.mapper,
+                known=known,
+            )
+            out = _Running(row, steps, self.at, [], [])
+        if not rescales:
             out.begun = True
             out.go_on(None, self._answer)
         return out
@@ -231,11 +242,10 @@ class _Batch:
         plain = (
             (decisions.branch == _METRICS)
             & (decisions.invalid == 0)
-            & (decisions.rescaled == 0)
             & (targets.scale_error == 0)
             & (not self.options.legacy)
         )
-        self.plain = plain.tolist()
+        self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
         self.metrics = list(zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True))
         self.replicas = list(
             zip(columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist(), strict=True)
@@ -243,42 +253,41 @@ class _Batch:
         self.normalized = decisions.normalized().rows()
 
     def _known(self, row: int) -> Known | None:
-        """What the columns say; None: it has to be worked out, because something failed or a size changes."""
-        if not self.plain[row]:
+        """What the columns say; None: it has to be worked out, because something failed. The recommendations of one
+        whose size stays are kept in columns."""
+        scale = self.given.scales[row]
+        if not self.plain[row] or isinstance(scale, ApiError):
             return None
         found = self.replicas[slice(*self.metrics[row])]
-        return Known(
-            replicas=tuple(
-                [Replicas(replicas=size, utilization=percent, usage=usage) for size, percent, usage in found]
-            ),
-            normalized=self.normalized[row],
-        )
+        replicas = [Replicas(replicas=size, utilization=percent, usage=usage) for size, percent, usage in found]
+        normalized = self.normalized[row]
+        if self.rescales[row]:
+            past = self.decisions.memory.histories.past
+            normalized = replace(normalized, recommendations=past.recommended(row))
+        return Known(scale, replicas, normalized)
 
-    def _answer(self, row: int, action: Any) -> Outcome | None:
-        """What the batch knows; None: the world has to be asked."""
+    def _answer(self, of: _Running, action: Any) -> Outcome | None:
+        """What the batch knows, at once; None: the world has to be asked."""
         if type(action) in (Observe, Emit):
-            return Outcome(at=self.at)
-        if type(action) is GetScale:
-            return None if action.fresh else self._outcome(self.given.scales[row])
-        return self._looked_up(row, action)
+            return Outcome(at=of.at)
+        found = self._looked_up(of.row, action)
+        if found is None:
+            return None
+        return Outcome(at=of.at, error=found) if isinstance(found, ApiError) else Outcome(at=of.at, value=found)
 
-    def _looked_up(self, row: int, action: Any) -> Outcome | None:
+    def _looked_up(self, row: int, action: Any) -> Any:
+        if type(action) is GetScale:
+            return None if action.fresh else self.given.scales[row]
         if type(action) is List and self._is_of(row, action.selector):
-            return self._outcome(list(self.given.pods_of(row, self.pods)))
+            return list(self.given.pods_of(row, self.pods))
         if type(action) is GetMetric:
             if action.api == "resource" and self._is_of(row, action.selector):
-                refusal = self.gathered.refusal(action)
-                return self._outcome(refusal or self.given.answer(row, action, self.gathered))
-            if action in self.gathered.answers:
-                return self._outcome(self.gathered.answers[action])
+                return self.gathered.refusal(action) or self.given.answer(row, action, self.gathered)
+            return self.gathered.answers.get(action)
         return None
 
     def _is_of(self, row: int, selector: str) -> bool:
         return bool(self.chosen.group[row] >= 0) and self.chosen.selector(row) == selector
-
-    def _outcome(self, found: Any) -> Outcome:
-        refused = isinstance(found, ApiError)
-        return Outcome(at=self.at, error=found) if refused else Outcome(at=self.at, value=found)
 
     # -- in the world ------------------------------------------------------------------------------------------------
 
@@ -298,11 +307,11 @@ class _Batch:
             running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late), answer)
         yield from self._report_of(progress, running)
 
-    def _answer_anew(self, row: int, action: Any) -> Outcome | None:
+    def _answer_anew(self, of: _Running, action: Any) -> Outcome | None:
         """As :meth:`_answer`, but the scale is read again before it is written."""
-        if type(action) is GetScale and self.keys[row] in self.watched:
+        if type(action) is GetScale and self.keys[of.row] in self.watched:
             return None
-        return self._answer(row, action)
+        return self._answer(of, action)
 
     def _report_of(self, progress: Progress, running: _Running) -> Steps[None]:
         events, running.events = running.events, []
@@ -355,6 +364,10 @@ class _Batch:
             problems=problems,
             records=records,
         )
+
+
+def _registered(state: HPAState) -> HPAState:
+    return state if state.registered else msgspec.structs.replace(state, registered=True)
 
 
 def _by_urgency(running: _Running) -> bool:

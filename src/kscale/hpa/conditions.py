@@ -45,24 +45,35 @@ def find(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCo
 
 
 def set_condition(
-    conditions: Conditions, type_: str, status: bool, reason: str, message: str, now: Moment
-) -> list[HorizontalPodAutoscalerCondition]:
-    """With one condition set, in its place or at the end. Its transition time moves with its status alone."""
+    conditions: list[HorizontalPodAutoscalerCondition],
+    type_: str,
+    status: bool,
+    reason: str,
+    message: str,
+    now: Moment,
+) -> None:
+    """Sets a condition in its place or at the end. Its transition time moves with its status alone."""
     text = "True" if status else "False"
     old = find(conditions, type_)
+    if old is None:
+        since, generation = to_text(now), None
+    else:
+        since = old.last_transition_time if old.status == text else to_text(now)
+        generation = old.observed_generation
     new = HorizontalPodAutoscalerCondition(
         type=type_,
         status=text,
         reason=reason,
         message=message,
-        last_transition_time=old.last_transition_time if old is not None and old.status == text else to_text(now),
-        observed_generation=None if old is None else old.observed_generation,
+        last_transition_time=since,
+        observed_generation=generation,
     )
     if old is None:
-        return [*conditions, new]
-    return [new if each is old else each for each in conditions]
+        conditions.append(new)
+    else:
+        conditions[:] = [new if each is old else each for each in conditions]
 
 
-def remove(conditions: Conditions, type_: str) -> list[HorizontalPodAutoscalerCondition]:
-    """Without the condition of a type."""
-    return [each for each in conditions if each.type != type_]
+def remove(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:
+    """Removes the condition of a type."""
+    conditions[:] = [each for each in conditions if each.type != type_]

@@ -32,8 +32,9 @@ from kscale.hpa.columns import CalculatorColumns, calculate
 from kscale.hpa.encode import Chosen, Encoded, Observed
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, Histories, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import Known, Reconciling, reconcile
+from kscale.hpa.reconcile import Decided, Known, Reconciling, reconcile
 from kscale.hpa.records import Reconciliation
+from kscale.hpa.scale_target import TargetScale
 from kscale.hpa.state import ControllerState
 
 __all__ = ["BRANCHES", "REASONS", "Decisions", "Origin", "decide_columns"]
@@ -188,10 +189,7 @@ class Decisions:
 
     def machine(self, row: int) -> Reconciling:
         """The step machine of one HPA: for a driver to perform, where writing goes another way than it should."""
-        return self._machine(range(len(self))[row], None)
-
-    def _machine(self, row: int, known: Known | None) -> Reconciling:
-        origin = self._known()
+        origin, row = self._known(), range(len(self))[row]
         return reconcile(
             origin.observed.hpas[row],
             origin.state.get(self.keys[row]),
@@ -199,7 +197,6 @@ class Decisions:
             options=origin.options,
             selectors=origin.given.store(),
             mapper=origin.observed.mapper,
-            known=known,
         )
 
     def __getitem__(self, row: int) -> DryRun[Reconciliation]:
@@ -207,25 +204,34 @@ class Decisions:
 
         Raises what :attr:`problems` holds of it.
         """
-        return self._run(range(len(self))[row], None)
+        row = range(len(self))[row]
+        return self._as_if_done(row, self.machine(row))
 
     def told(self, rows: Sequence[int]) -> list[DryRun[Reconciliation]]:
-        """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. Their
-        ``actions`` do not tell which pods and metrics were asked for. Raises what :attr:`problems` holds of one."""
+        """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. They hold
+        neither what was asked nor what was counted. Raises what :attr:`problems` holds of one."""
         origin = self._known()
-        replicas = CalculatedRows(origin.chosen, origin.given, self.metrics, origin.now)
-        whole = (self.branch == _METRICS) & (self.invalid == 0)
+        given, references = origin.given, origin.chosen.references
+        replicas = CalculatedRows(origin.chosen, given, self.metrics, origin.now)
+        whole = (self.branch == _METRICS) & (self.invalid == 0) & (self.events & FAILED_RESCALE == 0)
+        whole &= given.targets.current != 0
         whole[list(self.problems)] = False
-        sizes_known = whole & (origin.given.targets.current != 0) & (self.events & FAILED_RESCALE == 0)
         normalized, past = self.normalized().rows(), self.memory.histories.past
         out = []
         for row in rows:
-            found = replicas.of(row) if whole[row] else None
-            known = None
-            if found is not None:
-                size = replace(normalized[row], recommendations=past.recommended(row)) if sizes_known[row] else None
-                known = Known(found, size)
-            out.append(self._run(row, known))
+            scale, found = given.scales[row], replicas.of(row) if whole[row] else None
+            if found is None or isinstance(scale, ApiError):
+                out.append(self[row])
+                continue
+            decided = Decided(
+                origin.observed.hpas[row],
+                origin.state.get(self.keys[row]),
+                Known(scale, found, replace(normalized[row], recommendations=past.recommended(row))),
+                TargetScale(scale, references.resources[row][0]),
+                now=origin.now,
+                options=origin.options,
+            )
+            out.append(self._as_if_done(row, decided.rest()))
         return out
 
     def normalized(self) -> NormalizedColumns:
@@ -239,11 +245,11 @@ class Decisions:
             (conditions.status[:, _LIMITED] == _TRUE).astype(np.uint8),
         )
 
-    def _run(self, row: int, known: Known | None) -> DryRun[Reconciliation]:
+    def _as_if_done(self, row: int, steps: Reconciling) -> DryRun[Reconciliation]:
         origin = self._known()
         refusal = self.refusals.get(self.keys[row])
         return as_if_done(
-            self._machine(row, known),
+            steps,
             now=origin.now,
             respond=lambda action: _answer(action, row, origin),
             refuse=lambda action: refusal if isinstance(action, PutScale) else None,

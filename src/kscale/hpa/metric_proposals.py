@@ -11,15 +11,22 @@ from typing import Final
 
 from kscale.effects import Emit, GetMetric, List, Observation, Observe, StepsOf
 from kscale.hpa.calculation import Replicas
-from kscale.hpa.known_replicas import KnownReplicas
-from kscale.hpa.metric_sources import MetricError, MetricProposal, Target, compute, tolerances_of
+from kscale.hpa.metric_sources import (
+    MetricError,
+    MetricProposal,
+    Target,
+    compute,
+    proposal_of,
+    source_of,
+    tolerances_of,
+)
 from kscale.hpa.metrics import METRIC_COMPUTATION_DURATION, METRIC_COMPUTATIONS, seconds
 from kscale.hpa.metrics_client import RESTMetricsClient
 from kscale.hpa.reconcile_pass import Pass
 from kscale.hpa.replica_calculator import ReplicaCalculator
 from kscale.objects.autoscaling import MetricStatus, Scale
 
-__all__ = ["Proposals", "propose"]
+__all__ = ["Proposals", "propose", "propose_known"]
 
 _UNABLE: Final = "the HPA was unable to compute the replica count: "
 
@@ -41,44 +48,62 @@ class Proposals:
     refused: bool
 
 
-def propose(
-    now: Pass, scale: Scale, known: Sequence[Replicas] | None = None
-) -> StepsOf[List | GetMetric | Emit | Observe, Proposals]:
-    """Computes every metric. Sets ScalingActive, tells of each metric that failed, and counts and times each.
-    ``known``: what the calculator says of each, if it has been asked."""
-    specs = now.hpa.spec.metrics or []
+def propose(now: Pass, scale: Scale) -> StepsOf[List | GetMetric | Emit | Observe, Proposals]:
+    """Computes every metric. Sets ScalingActive, tells of each metric that failed, and counts and times each."""
     target = Target(now.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas)
-    given = RESTMetricsClient(now.progress), now.progress, now.now, now.options
-    calculator = ReplicaCalculator(*given) if known is None else KnownReplicas(*given, iter(known))
+    calculator = ReplicaCalculator(RESTMetricsClient(now.progress), now.progress, now.now, now.options)
     tolerances = tolerances_of(now.hpa, now.options)
-    best, best_name = 0, ""
     found: list[MetricProposal | MetricError] = []
-    failed: list[MetricError] = []
-    statuses = [MetricStatus() for _ in specs]
-    for i, spec in enumerate(specs):
+    for spec in now.hpa.spec.metrics or ():
         begun = now.progress.now
         proposal = yield from compute(spec, target, calculator, tolerances)
         found.append(proposal)
         if isinstance(proposal, MetricError):
             yield from now.warn(proposal.reason, proposal.message)
-        labels = _labels(now, spec.type, proposal)
         # The outcome of the first tells when the metric was done: what it took is what passed until then.
+        labels = _labels(now, spec.type, proposal)
         yield from now.progress.observe(Observation(name=METRIC_COMPUTATIONS, labels=labels))
         yield from now.progress.observe(seconds(METRIC_COMPUTATION_DURATION, begun, now.progress.now, labels))
+    return _concluded(now, found, scale.spec.replicas)
+
+
+def propose_known(now: Pass, scale: Scale, known: Sequence[Replicas]) -> tuple[Proposals, list[Observation]]:
+    """What :func:`propose` comes to, and what it counts, where it is known what the calculator says of each metric,
+    none of it an error: nothing is asked then, and it takes no time."""
+    found: list[MetricProposal | MetricError] = []
+    observations: list[Observation] = []
+    for spec, replicas in zip(now.hpa.spec.metrics or (), known, strict=True):
+        source = source_of(spec, now.options)
+        assert source is not None  # the calculator has an answer
+        proposal = proposal_of(source, replicas)
+        found.append(proposal)
+        labels = _labels(now, spec.type, proposal)
+        observations.append(Observation(name=METRIC_COMPUTATIONS, labels=labels))
+        observations.append(seconds(METRIC_COMPUTATION_DURATION, now.now, now.now, labels))
+    return _concluded(now, found, scale.spec.replicas), observations
+
+
+def _concluded(now: Pass, found: Sequence[MetricProposal | MetricError], current: int) -> Proposals:
+    """The largest proposal, unless too many failed. Sets ScalingActive."""
+    best, best_name = 0, ""
+    failed: list[MetricError] = []
+    statuses: list[MetricStatus] = []
+    for proposal in found:
         if isinstance(proposal, MetricError):
             failed.append(proposal)
+            statuses.append(MetricStatus())
             continue
-        statuses[i] = proposal.status
+        statuses.append(proposal.status)
         replicas = proposal.replicas.replicas
         if best == 0 or replicas > best:
             best, best_name = replicas, proposal.name
     error, error_class = "", "none"
     if failed:
         error_class = "spec" if failed[0].invalid else "internal"
-        error = f"invalid metrics ({len(failed)} invalid out of {len(specs)}), first error is: {failed[0].error}"
+        error = f"invalid metrics ({len(failed)} invalid out of {len(found)}), first error is: {failed[0].error}"
     # Legacy: goes by what is left, whichever way, and says nothing.
-    lenient = now.options.legacy and len(failed) < len(specs)
-    refused = not lenient and (len(failed) >= len(specs) or (bool(failed) and best < scale.spec.replicas))
+    lenient = now.options.legacy and len(failed) < len(found)
+    refused = not lenient and (len(failed) >= len(found) or (bool(failed) and best < current))
     if lenient:
         error, error_class = "", "none"
     if refused:

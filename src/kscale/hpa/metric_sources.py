@@ -38,8 +38,10 @@ from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
 __all__ = [
     "MetricError",
     "MetricProposal",
+    "MetricSource",
     "Target",
     "compute",
+    "proposal_of",
     "resource_target",
     "source_of",
     "status_quantity",
@@ -112,33 +114,52 @@ def compute(
 ) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     """The proposal of one metric, or why there is none. Raises ``InputError`` where upstream would crash."""
     source = source_of(spec, calculator.options)
+    if source is None:
+        text = f'unknown metric source type "{spec.type}"'
+        return MetricError("InvalidMetricSourceType", text, text, invalid=True)
+    asked = _calculation(source, target, calculator, tolerances)
+    if isinstance(asked, str):
+        return _failure(source).of(asked)
+    return proposal_of(source, (yield from asked))
+
+
+def proposal_of(source: MetricSource, replicas: Replicas) -> MetricProposal | MetricError:
+    """What is said of a metric for which the calculator said this."""
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
-        return (yield from _resource(source, target, calculator, tolerances))
+        return _of_resource(source, replicas)
+    if replicas.error is not None:
+        return _failure(source).of(replicas.error, layer=_layer(source), replicas=replicas)
     if isinstance(source, PodsMetricSource):
-        return (yield from _pods(source, target, calculator, tolerances))
-    if isinstance(source, ObjectMetricSource):
-        return (yield from _object(source, target, calculator, tolerances))
+        of_pods = PodsMetricStatus(metric=source.metric, current=_current(replicas, True))
+        name = f"pods metric {source.metric.name}"
+        return MetricProposal(name, MetricStatus(type="Pods", pods=of_pods), replicas)
+    per_pod = value_target(source)[0].endswith("per_pod")
+    current = _current(replicas, per_pod)
     if isinstance(source, ExternalMetricSource):
-        return (yield from _external(source, target, calculator, tolerances))
-    text = f'unknown metric source type "{spec.type}"'
-    return MetricError("InvalidMetricSourceType", text, text, invalid=True)
+        external = ExternalMetricStatus(metric=source.metric, current=current)
+        return MetricProposal(_external_name(source.metric), MetricStatus(type="External", external=external), replicas)
+    described = source.described_object
+    # Upstream names one of a value per pod as if it were an external metric.
+    name = _external_name(source.metric) if per_pod else f"{described.kind} metric {source.metric.name}"
+    of_object = ObjectMetricStatus(described_object=described, metric=source.metric, current=current)
+    return MetricProposal(name, MetricStatus(type="Object", object=of_object), replicas)
 
 
 def _missing(spec: MetricSpec, field: str) -> InputError:
     return InputError(Problem(f"a metric of type {spec.type} without {field}", field=f"spec.metrics[].{field}"))
 
 
-_Source = (
+MetricSource = (
     ResourceMetricSource | ContainerResourceMetricSource | PodsMetricSource | ObjectMetricSource | ExternalMetricSource
 )
 
 
-def source_of(spec: MetricSpec, options: HPAOptions | None = None) -> _Source | None:
+def source_of(spec: MetricSpec, options: HPAOptions | None = None) -> MetricSource | None:
     """The source that the type names; None for an unknown type (``ContainerResource`` in the legacy profile).
 
     Raises :class:`~kscale.errors.InputError` where upstream would crash.
     """
-    source: _Source | None
+    source: MetricSource | None
     if spec.type == "Resource":
         field, source = "resource", spec.resource
     elif spec.type == "ContainerResource" and not (options is not None and options.legacy):
@@ -158,136 +179,75 @@ def source_of(spec: MetricSpec, options: HPAOptions | None = None) -> _Source | 
     return source
 
 
-def _usage(
-    resource: str,
-    container: str,
-    of: MetricTarget,
-    target: Target,
-    calculator: ReplicaCalculator,
-    tolerances: Tolerances,
-) -> StepsOf[GetMetric | List, tuple[Replicas, MetricValueStatus, str] | str]:
-    """(replicas, current values, ``usage`` or ``utilization``) of a resource; a text where no target is set."""
-    where = (tolerances, target.namespace, target.selector, container)
-    if of.average_value is not None:
-        milli = of.average_value.milli_value()
-        replicas = yield from calculator.get_raw_resource_replicas(target.spec_replicas, milli, resource, *where)
-        return replicas, MetricValueStatus(average_value=status_quantity(replicas.usage, resource)), "usage"
-    if of.average_utilization is None:
-        return _NEITHER["Resource"]
-    percent = of.average_utilization
-    replicas = yield from calculator.get_resource_replicas(target.spec_replicas, percent, resource, *where)
-    current = MetricValueStatus(
-        average_utilization=replicas.utilization, average_value=status_quantity(replicas.usage, resource)
-    )
-    return replicas, current, "utilization"
-
-
-def _resource(
-    source: ResourceMetricSource | ContainerResourceMetricSource,
-    target: Target,
-    calculator: ReplicaCalculator,
-    tolerances: Tolerances,
-) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
-    """Resource and ContainerResource: the same but for what they are called."""
-    if isinstance(source, ContainerResourceMetricSource):
-        container, name = source.container, f"{source.name} container resource"
-        failure = _Failure("FailedGetContainerResourceMetric", f"failed to get {container} container metric value")
-    else:
-        container, name = "", f"{source.name} resource"
-        failure = _Failure("FailedGetResourceMetric", f"failed to get {source.name} resource metric value")
-    answer = yield from _usage(source.name, container, source.target, target, calculator, tolerances)
-    if isinstance(answer, str):
-        return failure.of(answer)
-    replicas, current, what = answer
-    if replicas.error is not None:
-        return failure.of(f"failed to get {source.name} {what}: {replicas.error}", replicas=replicas)
-    name = f"{name} utilization (percentage of request)" if what == "utilization" else f"{source.name} resource"
-    if isinstance(source, ContainerResourceMetricSource):
-        of_container = ContainerResourceMetricStatus(name=source.name, container=container, current=current)
-        status = MetricStatus(type="ContainerResource", container_resource=of_container)
-    else:
-        status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
-    return MetricProposal(name, status, replicas)
-
-
-def _pods(
-    source: PodsMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
-    failure = _Failure("FailedGetPodsMetric", "failed to get pods metric value")
+def _calculation(
+    source: MetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> Calculation | str:
+    """What is asked of the calculator; a text where it cannot be asked."""
+    if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
+        container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
+        of_pods = (source.name, tolerances, target.namespace, target.selector, container)
+        mode, wanted = resource_target(source.target)
+        if wanted is None:
+            return _NEITHER["Resource"]
+        if mode == "usage":
+            return calculator.get_raw_resource_replicas(target.spec_replicas, wanted, *of_pods)
+        return calculator.get_resource_replicas(target.spec_replicas, wanted, *of_pods)
+    if isinstance(source, ExternalMetricSource):
+        return _external(source, target, calculator, tolerances)
+    metric = source.metric.name
     try:
         selector = selector_text(source.metric.selector)
     except ValueError as error:
-        return failure.of(str(error))
-    assert source.target.average_value is not None  # source_of has looked
-    replicas = yield from calculator.get_metric_replicas(
-        target.spec_replicas,
-        source.target.average_value.milli_value(),
-        source.metric.name,
-        tolerances,
-        target.namespace,
-        target.selector,
-        selector,
-    )
-    if replicas.error is not None:
-        return failure.of(replicas.error, replicas=replicas)
-    status = MetricStatus(type="Pods", pods=PodsMetricStatus(metric=source.metric, current=_current(replicas, True)))
-    return MetricProposal(f"pods metric {source.metric.name}", status, replicas)
-
-
-def _object(
-    source: ObjectMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
-    failure = _Failure("FailedGetObjectMetric", "failed to get object metric value")
-    described, metric = source.described_object, source.metric.name
-    try:
-        selector = selector_text(source.metric.selector)
-    except ValueError as error:
-        return failure.of(str(error))
-    mode, milli = value_target(source)
-    if milli is None:
-        return failure.of(_NEITHER["Object"])
-    where = (tolerances, target.namespace, described)
-    calculation: Calculation
+        return str(error)
+    if isinstance(source, PodsMetricSource):
+        assert source.target.average_value is not None  # source_of has looked
+        milli = source.target.average_value.milli_value()
+        where = (tolerances, target.namespace, target.selector)
+        return calculator.get_metric_replicas(target.spec_replicas, milli, metric, *where, selector)
+    mode, wanted = value_target(source)
+    if wanted is None:
+        return _NEITHER["Object"]
+    of_object = (wanted, metric, tolerances, target.namespace, source.described_object)
     if mode == "object_per_pod":
-        # Upstream names it as if it were an external metric.
-        layer, name = f"failed to get {metric} object metric: ", _external_name(source.metric)
-        calculation = calculator.get_object_per_pod_metric_replicas(
-            target.status_replicas, milli, metric, *where, selector
-        )
-    else:
-        layer, name = "", f"{described.kind} metric {metric}"
-        calculation = calculator.get_object_metric_replicas(
-            target.spec_replicas, milli, metric, *where, target.selector, selector
-        )
-    replicas = yield from calculation
-    if replicas.error is not None:
-        return failure.of(replicas.error, layer=layer, replicas=replicas)
-    current = _current(replicas, mode == "object_per_pod")
-    status = ObjectMetricStatus(described_object=described, metric=source.metric, current=current)
-    return MetricProposal(name, MetricStatus(type="Object", object=status), replicas)
+        return calculator.get_object_per_pod_metric_replicas(target.status_replicas, *of_object, selector)
+    return calculator.get_object_metric_replicas(target.spec_replicas, *of_object, target.selector, selector)
 
 
 def _external(
     source: ExternalMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
-    metric, selector = source.metric.name, source.metric.selector
-    failure = _Failure("FailedGetExternalMetric", f"failed to get {metric} external metric value")
-    mode, milli = value_target(source)
-    if milli is None:
-        return failure.of(_NEITHER["External"])
-    where = (metric, tolerances, target.namespace, selector)
-    calculation: Calculation
+) -> Calculation | str:
+    mode, wanted = value_target(source)
+    if wanted is None:
+        return _NEITHER["External"]
+    asked = (wanted, source.metric.name, tolerances, target.namespace, source.metric.selector)
     if mode == "external_per_pod":
-        layer = f"failed to get {metric} external metric: "
-        calculation = calculator.get_external_per_pod_metric_replicas(target.status_replicas, milli, *where)
-    else:
-        layer = f"failed to get external metric {metric}: "
-        calculation = calculator.get_external_metric_replicas(target.spec_replicas, milli, *where, target.selector)
-    replicas = yield from calculation
+        return calculator.get_external_per_pod_metric_replicas(target.status_replicas, *asked)
+    return calculator.get_external_metric_replicas(target.spec_replicas, *asked, target.selector)
+
+
+def _of_resource(
+    source: ResourceMetricSource | ContainerResourceMetricSource, replicas: Replicas
+) -> MetricProposal | MetricError:
+    """Resource and ContainerResource: the same but for what they are called."""
+    of_requests = source.target.average_value is None
     if replicas.error is not None:
-        return failure.of(replicas.error, layer=layer, replicas=replicas)
-    status = ExternalMetricStatus(metric=source.metric, current=_current(replicas, mode == "external_per_pod"))
-    return MetricProposal(_external_name(source.metric), MetricStatus(type="External", external=status), replicas)
+        what = "utilization" if of_requests else "usage"
+        return _failure(source).of(f"failed to get {source.name} {what}: {replicas.error}", replicas=replicas)
+    current = MetricValueStatus(
+        average_utilization=replicas.utilization if of_requests else None,
+        average_value=status_quantity(replicas.usage, source.name),
+    )
+    name = f"{source.name} resource"
+    if isinstance(source, ContainerResourceMetricSource):
+        of_container = ContainerResourceMetricStatus(name=source.name, container=source.container, current=current)
+        status = MetricStatus(type="ContainerResource", container_resource=of_container)
+        whose = f"{source.name} container resource"
+    else:
+        status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
+        whose = name
+    # Upstream forgets the container where the target is an average.
+    name = f"{whose} utilization (percentage of request)" if of_requests else name
+    return MetricProposal(name, status, replicas)
 
 
 def _current(replicas: Replicas, average: bool) -> MetricValueStatus:
@@ -305,6 +265,33 @@ class _Failure:
     def of(self, text: str, *, layer: str = "", replicas: Replicas | None = None) -> MetricError:
         """``layer`` stands in the aggregated error alone."""
         return MetricError(self.reason, text, f"{self.outer}: {layer}{text}", replicas=replicas)
+
+
+def _failure(source: MetricSource) -> _Failure:
+    """How errors of a source are told."""
+    if isinstance(source, ResourceMetricSource):
+        return _Failure("FailedGetResourceMetric", f"failed to get {source.name} resource metric value")
+    if isinstance(source, ContainerResourceMetricSource):
+        outer = f"failed to get {source.container} container metric value"
+        return _Failure("FailedGetContainerResourceMetric", outer)
+    if isinstance(source, PodsMetricSource):
+        return _Failure("FailedGetPodsMetric", "failed to get pods metric value")
+    if isinstance(source, ObjectMetricSource):
+        return _Failure("FailedGetObjectMetric", "failed to get object metric value")
+    return _Failure("FailedGetExternalMetric", f"failed to get {source.metric.name} external metric value")
+
+
+def _layer(source: PodsMetricSource | ObjectMetricSource | ExternalMetricSource) -> str:
+    """What the aggregated error puts before the calculator's."""
+    if isinstance(source, PodsMetricSource):
+        return ""
+    mode, _ = value_target(source)
+    metric = source.metric.name
+    if mode == "object_per_pod":
+        return f"failed to get {metric} object metric: "
+    if mode == "external_per_pod":
+        return f"failed to get {metric} external metric: "
+    return f"failed to get external metric {metric}: " if mode == "external_value" else ""
 
 
 def _external_name(metric: MetricIdentifier) -> str:

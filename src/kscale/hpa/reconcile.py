@@ -13,7 +13,8 @@ Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from kscale.effects import (
@@ -35,7 +36,7 @@ from kscale.hpa.behavior import Normalized, normalize, store_event
 from kscale.hpa.calculation import Replicas
 from kscale.hpa.conditions import LIMITS, STABILIZED, find
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.metric_proposals import propose
+from kscale.hpa.metric_proposals import Proposals, propose, propose_known
 from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.metrics import DESIRED_REPLICAS, RECONCILIATION_DURATION, RECONCILIATIONS, STALE_SYNC_SKIPS, seconds
 from kscale.hpa.options import HPAOptions
@@ -46,10 +47,10 @@ from kscale.hpa.selector_check import check_selector
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import HPAState, Recommendation, is_older
 from kscale.hpa.v1_conversion import from_v1
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["Known", "Reconciling", "reconcile"]
+__all__ = ["Decided", "Known", "Reconciling", "reconcile"]
 
 Reconciling = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
@@ -60,11 +61,24 @@ Reconciling = StepsOf[
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own: what the
-    calculator says of each metric, and what became of the proposal where the size stays; None: that is worked out."""
+    """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own.
 
-    replicas: tuple[Replicas, ...]
+    ``scale``: what it was decided by; ``replicas``: what the calculator says of each metric; ``normalized``: what
+    became of the proposal; None: that is worked out.
+    """
+
+    scale: Scale
+    replicas: Sequence[Replicas]
     normalized: Normalized | None = None
+
+    def holds(self, scale: Scale) -> bool:
+        """Whether the same would be decided by another scale."""
+        mine = self.scale
+        return mine is scale or (
+            mine.spec.replicas == scale.spec.replicas
+            and mine.status.replicas == scale.status.replicas
+            and mine.status.selector == scale.status.selector
+        )
 
 
 _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
@@ -91,7 +105,7 @@ def reconcile(
       It is all that is changed of what is passed in. None: nobody else is looked for;
     - ``mapper``: which kinds are served as which resources; None: the built-in ones;
     - ``seen_version``: the newest resource version of HPAs that the watch has brought; None: up to date;
-    - ``known``: what was decided of it over columns; where that includes the size, its histories are kept there.
+    - ``known``: what was decided of it over columns; it counts while its scale is the same.
 
     Pods are listed of what the watch has brought. Raises :class:`~kscale.errors.InputError` for a ``now`` that is no
     moment and, while it runs, for a metric whose fields upstream would crash on.
@@ -100,7 +114,35 @@ def reconcile(
     if isinstance(hpa, HorizontalPodAutoscalerV1):
         hpa = apply_defaults(from_v1(hpa))
     now_ = Pass(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
-    return _Reconcile(now_, selectors, mapper or RESTMapper(), known).run(seen_version)
+    return _Reconcile(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
+
+
+class Decided:
+    """The reconcile of an HPA that was decided over columns, as far as it gets without the world.
+
+    ``hpa``, ``state``, ``now``, ``options``: as :func:`reconcile` has them; ``target``: the scale that ``known`` was
+    decided by. Its selector is where others look for it. ``observations``: what it has counted.
+    """
+
+    __slots__ = ("_desired", "_reconcile", "_target", "observations")
+
+    def __init__(
+        self,
+        hpa: HorizontalPodAutoscaler,
+        state: HPAState,
+        known: Known,
+        target: TargetScale,
+        *,
+        now: Moment,
+        options: HPAOptions,
+    ) -> None:
+        self._reconcile = of = _Reconcile(Pass(hpa, state, hpa.status, now, options, Progress(now)), None, known)
+        self._target = target
+        self._desired, self.observations = of.decide_known(target.scale, known)
+
+    def rest(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, Reconciliation]:
+        """What follows: the size and the status are written where they change."""
+        return self._reconcile.act(self._target, self._desired)
 
 
 @dataclass(slots=True)
@@ -109,7 +151,6 @@ class _Reconcile:
 
     now: Pass
     selectors: SelectorStore | None
-    mapper: RESTMapper
     known: Known | None = None
     metrics: tuple[MetricProposal | MetricError, ...] = ()
     statuses: tuple[MetricStatus, ...] = ()
@@ -121,18 +162,23 @@ class _Reconcile:
     current: int | None = None
     scale_written: int | None = None
     reason: str = ""
-    reference: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        target = self.now.hpa.spec.scale_target_ref
-        self.reference = f"{target.kind}/{self.now.hpa.metadata.namespace}/{target.name}"
-
-    def run(self, seen_version: str | None) -> Reconciling:
+    def run(self, mapper: RESTMapper, seen_version: str | None) -> Reconciling:
         """``reconcileKey`` of an object that is there."""
         if error := self._stale(seen_version):
             yield from self.now.progress.observe(Observation(name=STALE_SYNC_SKIPS, labels=_RESOURCE))
             return self._result(error, stale=True)
-        error = yield from self._reconcile()
+        target = yield from find_scale(self.now, mapper)
+        if isinstance(target, NoScale):
+            self.error_class = target.error_class
+            return (yield from self._end(target.error))
+        self._read(target.scale)
+        desired, error = yield from self._decide(target.scale)
+        if desired is None:
+            return (yield from self._end(error))
+        return (yield from self.act(target, desired, error))
+
+    def _end(self, error: str) -> StepsOf[Observe, Reconciliation]:
         labels = {"action": self.action, "error": self.error_class}
         progress = self.now.progress
         yield from progress.observe(Observation(name=RECONCILIATIONS, labels=labels))
@@ -152,23 +198,64 @@ class _Reconcile:
         self.now.remember(written=None)
         return ""
 
-    def _reconcile(
-        self,
-    ) -> StepsOf[GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe, str]:
-        """``reconcileAutoscaler``: the error it ends with."""
-        now = self.now
-        target = yield from find_scale(now, self.mapper)
-        if isinstance(target, NoScale):
-            self.error_class = target.error_class
-            return target.error
+    def _read(self, scale: Scale) -> None:
+        """The target's scale is there."""
+        now, self.current = self.now, scale.spec.replicas
         text = "the HPA controller was able to get the target's current scale"
         now.set("AbleToScale", True, "SucceededGetScale", text)
-        current = self.current = target.scale.spec.replicas
         if now.state.recommendations is None:
-            now.remember(recommendations=(Recommendation(current, now.now),))
-        desired, refused, pending = yield from self._decide(target)
-        if desired is None:
-            return refused
+            now.remember(recommendations=(Recommendation(scale.spec.replicas, now.now),))
+
+    def _decide(self, scale: Scale) -> StepsOf[List | GetMetric | WriteStatus | Emit | Observe, tuple[int | None, str]]:
+        """(the size; None: it cannot be told, the error that ends it then, or that it goes on with)."""
+        now, current, spec = self.now, scale.spec.replicas, self.now.hpa.spec
+        minimum, legacy = self._minimum(), now.options.legacy
+        if current == 0 and not (
+            minimum == 0 if legacy else self._leaves_zero() and (minimum != 0 or self._has_object_metric())
+        ):
+            text = "scaling is disabled since the replica count of the target is zero"
+            now.set("ScalingActive", False, "ScalingDisabled", text)
+            if not legacy and not now.options.enabled("HPAScaleToZero"):
+                now.drop("ScaledToZero")
+            return 0, ""
+        if current != 0 and current > spec.max_replicas:
+            self.reason = "Current number of replicas above Spec.MaxReplicas"
+            return spec.max_replicas, ""
+        if current != 0 and current < minimum:
+            self.reason = "Current number of replicas below Spec.MinReplicas"
+            return minimum, ""
+        known = self.known = self.known if self.known is not None and self.known.holds(scale) else None
+        error = yield from check_selector(now, scale.status.selector, self.selectors, alone=known is not None)
+        if error:
+            self.error_class = "internal"
+            return None, (yield from self._fail(current, error))
+        if known is None:
+            found = yield from propose(now, scale)
+        else:
+            found, observations = propose_known(now, scale, known.replicas)
+            for each in observations:
+                yield from now.progress.observe(each)
+        self.metrics, self.statuses, self.error_class = found.each, found.statuses, found.error_class
+        if found.refused:
+            return None, (yield from self._fail(current, found.error))
+        return self._size(current, found), found.error
+
+    def decide_known(self, scale: Scale, known: Known) -> tuple[int, list[Observation]]:
+        """(the size, what was counted) where all that has to be asked for it is known."""
+        now = self.now
+        self._stale(None)
+        self._read(scale)
+        if not now.options.legacy:
+            now.remember(selector=scale.status.selector)
+        found, observations = propose_known(now, scale, known.replicas)
+        self.metrics, self.statuses = found.each, found.statuses
+        return self._size(scale.spec.replicas, found), observations
+
+    def act(
+        self, target: TargetScale, desired: int, pending: str = ""
+    ) -> StepsOf[GetScale | PutScale | WriteStatus | Wait | Emit | Observe, Reconciliation]:
+        """The end of ``reconcileAutoscaler``. ``pending``: an error that does not stop it."""
+        now, current = self.now, target.scale.spec.replicas
         rescales = self.proposal is None or desired != current
         if current == 0 and self.proposal is None:
             rescales = False  # paused
@@ -178,7 +265,7 @@ class _Reconcile:
                 now.set_sizes(current, now.status.desired_replicas, self.statuses)
                 yield from now.write_status()
                 self.error_class = "internal"
-                return f"failed to rescale {self.reference}: {error}"
+                return (yield from self._end(f"failed to rescale {self._reference()}: {error}"))
         now.set_sizes(current, desired, self.statuses, rescaled=rescales)
         self.desired = desired
         of = now.hpa.metadata
@@ -187,52 +274,31 @@ class _Reconcile:
         error = yield from now.write_status()
         if error:
             self.error_class = "internal"
-            return f"failed to update status for {of.name}: {error}"
-        return pending
+            pending = f"failed to update status for {of.name}: {error}"
+        return (yield from self._end(pending))
 
-    def _decide(
-        self, target: TargetScale
-    ) -> StepsOf[List | GetMetric | WriteStatus | Emit | Observe, tuple[int | None, str, str]]:
-        """(the size; None: it cannot be told, the error that ends it then, the error it goes on with)."""
-        now, current, spec = self.now, target.scale.spec.replicas, self.now.hpa.spec
-        minimum = 1 if spec.min_replicas is None else spec.min_replicas
-        leaves_zero = self._leaves_zero()
-        legacy = now.options.legacy
-        if current == 0 and not (
-            minimum == 0 if legacy else leaves_zero and (minimum != 0 or self._has_object_metric())
-        ):
-            text = "scaling is disabled since the replica count of the target is zero"
-            now.set("ScalingActive", False, "ScalingDisabled", text)
-            if not legacy and not now.options.enabled("HPAScaleToZero"):
-                now.drop("ScaledToZero")
-            return 0, "", ""
-        if current != 0 and current > spec.max_replicas:
-            self.reason = "Current number of replicas above Spec.MaxReplicas"
-            return spec.max_replicas, "", ""
-        if current != 0 and current < minimum:
-            self.reason = "Current number of replicas below Spec.MinReplicas"
-            return minimum, "", ""
-        known = self.known
-        selector = target.scale.status.selector
-        error = yield from check_selector(now, selector, self.selectors, alone=known is not None)
-        if error:
-            self.error_class = "internal"
-            return None, (yield from self._fail(current, error)), ""
-        found = yield from propose(now, target.scale, None if known is None else known.replicas)
-        self.metrics, self.statuses, self.error_class = found.each, found.statuses, found.error_class
-        if found.refused:
-            return None, (yield from self._fail(current, found.error)), ""
-        desired = self._normalize(current, max(found.replicas, 0), found.name, minimum)
-        if current == 0 and minimum != 0 and leaves_zero and desired < minimum:
-            desired = minimum
-            self.reason = self.reason or "Current number of replicas below Spec.MinReplicas"
-        return desired, "", found.error
+    def _minimum(self) -> int:
+        minimum = self.now.hpa.spec.min_replicas
+        return 1 if minimum is None else minimum
+
+    def _reference(self) -> str:
+        target = self.now.hpa.spec.scale_target_ref
+        return f"{target.kind}/{self.now.hpa.metadata.namespace}/{target.name}"
 
     def _fail(self, current: int, error: str) -> StepsOf[WriteStatus | Emit, str]:
         self.now.set_sizes(current, self.now.status.desired_replicas, self.statuses)
         yield from self.now.write_status()
         yield from self.now.warn("FailedComputeMetricsReplicas", error)
-        return f"failed to compute desired number of replicas based on listed metrics for {self.reference}: {error}"
+        return f"failed to compute desired number of replicas based on listed metrics for {self._reference()}: {error}"
+
+    def _size(self, current: int, found: Proposals) -> int:
+        """What becomes of the largest proposal."""
+        minimum, leaves_zero = self._minimum(), current == 0 and self._leaves_zero()
+        desired = self._normalize(current, max(found.replicas, 0), found.name, minimum)
+        if minimum != 0 and leaves_zero and desired < minimum:
+            desired = minimum
+            self.reason = self.reason or "Current number of replicas below Spec.MinReplicas"
+        return desired
 
     def _normalize(self, current: int, proposal: int, name: str, minimum: int) -> int:
         now = self.now

@@ -12,7 +12,12 @@ from kscale.hpa.conditions import remove, set_condition
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import HPAState, Written, is_older
 from kscale.hpa.v1_conversion import to_v1
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
+from kscale.objects.autoscaling import (
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerStatus,
+    MetricStatus,
+)
 from kscale.objects.core import ObjectReference
 
 __all__ = ["Pass"]
@@ -55,12 +60,19 @@ class Pass:
 
     def set(self, type_: str, status: bool, reason: str, message: str) -> None:
         """Sets a condition."""
-        conditions = set_condition(self.status.conditions or (), type_, status, reason, message, self.now)
-        self.status = msgspec.structs.replace(self.status, conditions=conditions)
+        set_condition(self._conditions(), type_, status, reason, message, self.now)
 
     def drop(self, type_: str) -> None:
         """Removes a condition."""
-        self.status = msgspec.structs.replace(self.status, conditions=remove(self.status.conditions or (), type_))
+        remove(self._conditions(), type_)
+
+    def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
+        """Those of the new status, which change in place until it is written."""
+        before, conditions = self.hpa.status.conditions, self.status.conditions
+        if conditions is None or conditions is before:
+            conditions = list(before or ())
+            self.status = msgspec.structs.replace(self.status, conditions=conditions)
+        return conditions
 
     def set_sizes(
         self, current: int, desired: int, statuses: Sequence[MetricStatus], *, rescaled: bool = False
@@ -98,6 +110,8 @@ class Pass:
 
 def _normal(status: HorizontalPodAutoscalerStatus) -> HorizontalPodAutoscalerStatus:
     """Absent and empty lists are the same to upstream's comparison."""
-    return msgspec.structs.replace(
-        status, current_metrics=status.current_metrics or None, conditions=status.conditions or None
-    )
+    if status.current_metrics == [] or status.conditions == []:
+        return msgspec.structs.replace(
+            status, current_metrics=status.current_metrics or None, conditions=status.conditions or None
+        )
+    return status
