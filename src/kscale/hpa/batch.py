@@ -9,7 +9,7 @@ says what follows: conditions, events, the status. Those that change a size deci
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -42,8 +42,8 @@ from kscale.hpa.encode import Observed, choose, keys_of
 from kscale.hpa.gathered import GatheredMetrics
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import Decided, Known, reconcile
-from kscale.hpa.records import Reconciliation
+from kscale.hpa.reconcile import Decided, reconcile
+from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import TargetScale, ask_scale
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState
@@ -107,8 +107,8 @@ class _Running:
     row: int
     steps: Generator[_Asking, Outcome, Reconciliation]
     at: Moment
-    events: list[Event]
-    observations: list[Observation]
+    events: list[Event] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
     action: _Asking | None = None
     record: Reconciliation | None = None
     problem: Exception | None = None
@@ -119,6 +119,7 @@ class _Running:
         """Until it ends, or does what ``answer`` has no outcome for."""
         try:
             if outcome is None:
+                self.begun = True
                 action = next(self.steps)
             else:
                 self.at = outcome.at
@@ -180,7 +181,8 @@ class _Batch:
             runs = [self._begin(row) for row in range(len(self.hpas))]
         yield from self._report([each for each in runs if each.action is None and each.begun])
         # Sizes first: a status can wait.
-        live = sorted((each for each in runs if each.record is None and each.problem is None), key=_by_urgency)
+        live = [each for each in runs if each.record is None and each.problem is None]
+        live.sort(key=lambda each: not self.rescales[each.row])
         yield from self.progress.together([partial(self._live, each) for each in live], at_most=self.options.workers)
         return self._result(runs)
 
@@ -215,10 +217,11 @@ class _Batch:
         known, hpa = self._known(row), self.hpas[row]
         rescales = self.rescales[row]
         if known is not None and not rescales:
-            state = _registered(self.chosen.rest[row])
             target = TargetScale(known.scale, self.chosen.references.resources[row][0])
+            state = _registered(self.chosen.rest[row])
             decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
             out = _Running(row, decided.rest(), self.at, [], decided.observations, by_columns=True)
+            begins = not decided.writes
         else:
             steps = reconcile(
                 hpa,
@@ -229,9 +232,9 @@ class _Batch:
                 mapper=self.mapper,
                 known=known,
             )
-            out = _Running(row, steps, self.at, [], [])
-        if not rescales:
-            out.begun = True
+            out = _Running(row, steps, self.at)
+            begins = not rescales
+        if begins:
             out.go_on(None, self._answer)
         return out
 
@@ -263,7 +266,7 @@ class _Batch:
         normalized = self.normalized[row]
         if self.rescales[row]:
             past = self.decisions.memory.histories.past
-            normalized = replace(normalized, recommendations=past.recommended(row))
+            normalized = msgspec.structs.replace(normalized, recommendations=past.recommended(row))
         return Known(scale, replicas, normalized)
 
     def _answer(self, of: _Running, action: Any) -> Outcome | None:
@@ -299,7 +302,7 @@ class _Batch:
         progress, late = Progress(now), now - self.at
         answer = self._answer
         if not running.begun:
-            running.begun, answer = True, self._answer_anew
+            answer = self._answer_anew
             running.go_on(None, answer)
         while running.action is not None:
             yield from self._report_of(progress, running)
@@ -368,10 +371,6 @@ class _Batch:
 
 def _registered(state: HPAState) -> HPAState:
     return state if state.registered else msgspec.structs.replace(state, registered=True)
-
-
-def _by_urgency(running: _Running) -> bool:
-    return running.begun
 
 
 def _nobody(asked: GetMetric) -> ApiError:

@@ -7,9 +7,10 @@ Upstream: ``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -187,8 +188,7 @@ class History:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Normalized:
+class Normalized(msgspec.Struct, frozen=True, gc=False):
     """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
 
     stabilized: int
@@ -287,7 +287,7 @@ def normalize(
         options=options,
         now=now,
     )
-    return replace(columns.rows()[0], recommendations=past.recommended(0))
+    return msgspec.structs.replace(columns.rows()[0], recommendations=past.recommended(0))
 
 
 def store_event(

@@ -6,9 +6,10 @@ Upstream: ``pkg/controller/podautoscaler/replica_calculator.go``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,8 +74,7 @@ class Tolerances:
         return 1.0 - self.scale_down <= ratio <= 1.0 + self.scale_up
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
+class Replicas(msgspec.Struct, frozen=True, gc=False):
     """What a calculation came to.
 
     - ``replicas``: how many it asks for; 0 with an ``error`` (upstream's text);
@@ -92,7 +92,7 @@ class Replicas:
     path: tuple[str, ...] = ()
     ratio: float = 0.0
     second_ratio: float = 0.0
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    groups: Mapping[str, Sequence[str]] = {}
 
 
 Calculation = StepsOf[GetMetric | List, Replicas]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +33,8 @@ from kscale.hpa.columns import CalculatorColumns, calculate
 from kscale.hpa.encode import Chosen, Encoded, Observed
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, Histories, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import Decided, Known, Reconciling, reconcile
-from kscale.hpa.records import Reconciliation
+from kscale.hpa.reconcile import Decided, Reconciling, reconcile
+from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import TargetScale
 from kscale.hpa.state import ControllerState
 
@@ -226,7 +227,7 @@ class Decisions:
             decided = Decided(
                 origin.observed.hpas[row],
                 origin.state.get(self.keys[row]),
-                Known(scale, found, replace(normalized[row], recommendations=past.recommended(row))),
+                Known(scale, found, msgspec.structs.replace(normalized[row], recommendations=past.recommended(row))),
                 TargetScale(scale, references.resources[row][0]),
                 now=origin.now,
                 options=origin.options,

@@ -6,8 +6,9 @@ Upstream: ``computeReplicasForMetrics`` in ``horizontal.go``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kscale.effects import Emit, GetMetric, List, Observation, Observe, StepsOf
 from kscale.hpa.calculation import Replicas
@@ -31,8 +32,7 @@ __all__ = ["Proposals", "propose", "propose_known"]
 _UNABLE: Final = "the HPA was unable to compute the replica count: "
 
 
-@dataclass(frozen=True, slots=True)
-class Proposals:
+class Proposals(msgspec.Struct, frozen=True, gc=False):
     """What came of the metrics of a spec, in its order.
 
     ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many failed to go by what is

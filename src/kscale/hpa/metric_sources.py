@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from kscale.effects import GetMetric, List, StepsOf
 from kscale.errors import InputError, Problem
 from kscale.hpa.calculation import Calculation, Replicas, Tolerances
@@ -69,8 +71,7 @@ class Target:
     status_replicas: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetricProposal:
+class MetricProposal(msgspec.Struct, frozen=True, gc=False):
     """A metric that could be computed: the size it asks for, its name in messages, its status, and how it came."""
 
     name: str
@@ -78,8 +79,7 @@ class MetricProposal:
     replicas: Replicas
 
 
-@dataclass(frozen=True, slots=True)
-class MetricError:
+class MetricError(msgspec.Struct, frozen=True, gc=False):
     """A metric that could not: condition and event ``reason``, the event's ``message``, the whole ``error``.
 
     ``invalid`` is set where the HPA's own spec is at fault (error class ``spec``).

@@ -13,7 +13,6 @@ Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,7 +32,6 @@ from kscale.effects import (
     moment,
 )
 from kscale.hpa.behavior import Normalized, normalize, store_event
-from kscale.hpa.calculation import Replicas
 from kscale.hpa.conditions import LIMITS, STABILIZED, find
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.metric_proposals import Proposals, propose, propose_known
@@ -41,7 +39,7 @@ from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.metrics import DESIRED_REPLICAS, RECONCILIATION_DURATION, RECONCILIATIONS, STALE_SYNC_SKIPS, seconds
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile_pass import Pass
-from kscale.hpa.records import Reconciliation
+from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import NoScale, TargetScale, find_scale, put_scale
 from kscale.hpa.selector_check import check_selector
 from kscale.hpa.selector_store import SelectorStore
@@ -50,35 +48,13 @@ from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["Decided", "Known", "Reconciling", "reconcile"]
+__all__ = ["Decided", "Reconciling", "reconcile"]
 
 Reconciling = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
     Reconciliation,
 ]
 """A reconcile under way: what it may ask, and what it returns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own.
-
-    ``scale``: what it was decided by; ``replicas``: what the calculator says of each metric; ``normalized``: what
-    became of the proposal; None: that is worked out.
-    """
-
-    scale: Scale
-    replicas: Sequence[Replicas]
-    normalized: Normalized | None = None
-
-    def holds(self, scale: Scale) -> bool:
-        """Whether the same would be decided by another scale."""
-        mine = self.scale
-        return mine is scale or (
-            mine.spec.replicas == scale.spec.replicas
-            and mine.status.replicas == scale.status.replicas
-            and mine.status.selector == scale.status.selector
-        )
 
 
 _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
@@ -124,7 +100,7 @@ class Decided:
     decided by. Its selector is where others look for it. ``observations``: what it has counted.
     """
 
-    __slots__ = ("_desired", "_reconcile", "_target", "observations")
+    __slots__ = ("_desired", "_reconcile", "_rescales", "_target", "observations")
 
     def __init__(
         self,
@@ -139,10 +115,19 @@ class Decided:
         self._reconcile = of = _Reconcile(Pass(hpa, state, hpa.status, now, options, Progress(now)), None, known)
         self._target = target
         self._desired, self.observations = of.decide_known(target.scale, known)
+        self._rescales = self._desired != target.scale.spec.replicas
+        if not self._rescales:
+            self.observations.append(of.settle(target.scale.spec.replicas, self._desired))
+
+    @property
+    def writes(self) -> bool:
+        """Whether a size or a status is to be written."""
+        return self._rescales or self._reconcile.now.has_news()
 
     def rest(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, Reconciliation]:
         """What follows: the size and the status are written where they change."""
-        return self._reconcile.act(self._target, self._desired)
+        of = self._reconcile
+        return of.resize(self._target, self._desired) if self._rescales else of.finish()
 
 
 @dataclass(slots=True)
@@ -176,7 +161,11 @@ class _Reconcile:
         desired, error = yield from self._decide(target.scale)
         if desired is None:
             return (yield from self._end(error))
-        return (yield from self.act(target, desired, error))
+        current = target.scale.spec.replicas
+        if desired != current if self.proposal is not None else current != 0:
+            return (yield from self.resize(target, desired, error))
+        yield from self.now.progress.observe(self.settle(current, desired))
+        return (yield from self.finish(error))
 
     def _end(self, error: str) -> StepsOf[Observe, Reconciliation]:
         labels = {"action": self.action, "error": self.error_class}
@@ -251,30 +240,34 @@ class _Reconcile:
         self.metrics, self.statuses = found.each, found.statuses
         return self._size(scale.spec.replicas, found), observations
 
-    def act(
+    def resize(
         self, target: TargetScale, desired: int, pending: str = ""
     ) -> StepsOf[GetScale | PutScale | WriteStatus | Wait | Emit | Observe, Reconciliation]:
-        """The end of ``reconcileAutoscaler``. ``pending``: an error that does not stop it."""
+        """Writes the size, and what follows. ``pending``: an error that does not stop it."""
         now, current = self.now, target.scale.spec.replicas
-        rescales = self.proposal is None or desired != current
-        if current == 0 and self.proposal is None:
-            rescales = False  # paused
-        if rescales:
-            error = yield from self._rescale(target, desired)
-            if error:
-                now.set_sizes(current, now.status.desired_replicas, self.statuses)
-                yield from now.write_status()
-                self.error_class = "internal"
-                return (yield from self._end(f"failed to rescale {self._reference()}: {error}"))
-        now.set_sizes(current, desired, self.statuses, rescaled=rescales)
+        error = yield from self._rescale(target, desired)
+        if error:
+            now.set_sizes(current, now.status.desired_replicas, self.statuses)
+            yield from now.write_status()
+            self.error_class = "internal"
+            return (yield from self._end(f"failed to rescale {self._reference()}: {error}"))
+        yield from now.progress.observe(self.settle(current, desired, rescaled=True))
+        return (yield from self.finish(pending))
+
+    def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:
+        """The size is what it shall be: the status says so, and the gauge."""
+        self.now.set_sizes(current, desired, self.statuses, rescaled=rescaled)
         self.desired = desired
-        of = now.hpa.metadata
-        gauge = {"namespace": of.namespace, "hpa_name": of.name}
-        yield from now.progress.observe(Observation(name=DESIRED_REPLICAS, value=float(desired), labels=gauge))
-        error = yield from now.write_status()
+        of = self.now.hpa.metadata
+        labels = {"namespace": of.namespace, "hpa_name": of.name}
+        return Observation(name=DESIRED_REPLICAS, value=float(desired), labels=labels)
+
+    def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, Reconciliation]:
+        """Writes the status."""
+        error = yield from self.now.write_status()
         if error:
             self.error_class = "internal"
-            pending = f"failed to update status for {of.name}: {error}"
+            pending = f"failed to update status for {self.now.hpa.metadata.name}: {error}"
         return (yield from self._end(pending))
 
     def _minimum(self) -> int:

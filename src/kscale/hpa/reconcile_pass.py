@@ -88,9 +88,13 @@ class Pass:
             conditions=self.status.conditions,
         )
 
+    def has_news(self) -> bool:
+        """Whether the status says anything new."""
+        return _normal(self.status) != _normal(self.hpa.status)
+
     def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
         """Writes the status if it says anything new; the error's text if that fails."""
-        if _normal(self.status) == _normal(self.hpa.status):
+        if not self.has_news():
             return ""
         written = msgspec.structs.replace(self.hpa, status=self.status)
         outcome = yield from self.progress.act(WriteStatus(to_v1(written) if self.options.legacy else written))

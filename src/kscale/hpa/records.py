@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+
+import msgspec
 
 from kscale.hpa.behavior import Normalized
+from kscale.hpa.calculation import Replicas
 from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.state import HPAState
-from kscale.objects.autoscaling import HorizontalPodAutoscalerStatus
+from kscale.objects.autoscaling import HorizontalPodAutoscalerStatus, Scale
 
-__all__ = ["Reconciliation"]
+__all__ = ["Known", "Reconciliation"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Reconciliation:
+class Reconciliation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One reconcile. What it said (events, observations) is what it yielded.
 
     - ``current_replicas``: the target's size before; None: it could not be read.
@@ -50,3 +52,24 @@ class Reconciliation:
         )
         why = self.error or self.reason
         return f"<Reconciliation {self.namespace}/{self.name}: {sizes}{f', {why}' if why else ''}>"
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own.
+
+    ``scale``: what it was decided by; ``replicas``: what the calculator says of each metric; ``normalized``: what
+    became of the proposal; None: that is worked out.
+    """
+
+    scale: Scale
+    replicas: Sequence[Replicas]
+    normalized: Normalized | None = None
+
+    def holds(self, scale: Scale) -> bool:
+        """Whether the same would be decided by another scale."""
+        mine = self.scale
+        return mine is scale or (
+            mine.spec.replicas == scale.spec.replicas
+            and mine.status.replicas == scale.status.replicas
+            and mine.status.selector == scale.status.selector
+        )

@@ -12,9 +12,10 @@ Upstream: ``pkg/controller/podautoscaler/replica_calculator.go``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from kscale.effects import GetMetric, List, Moment, Outcome, Progress, StepsOf
@@ -97,7 +98,7 @@ class ReplicaCalculator:
         asked = self.metrics.get_resource_metric(resource, namespace, selector, container)
         values = yield from _answer(asked, f"unable to get metrics for resource {resource}")
         if isinstance(values, Replicas):
-            return replace(values, utilization=0)
+            return msgspec.structs.replace(values, utilization=0)
         pods = yield from self._list(namespace, selector)
         out = self._of_pods(
             _UTILIZATION, current_replicas, target_utilization, resource, tolerances, pods, values, container

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from kscale.effects import SECOND, ApiError, Emit, GetScale, Progress, PutScale, StepsOf, Wait, WriteStatus
 from kscale.hpa.reconcile_pass import Pass
 from kscale.objects.autoscaling import Scale
@@ -21,8 +23,7 @@ _RETRY_DELAY: Final = SECOND // 100
 _JITTER: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class TargetScale:
+class TargetScale(msgspec.Struct, frozen=True, gc=False):
     """The scale that was read, and the group-resource it was read of."""
 
     scale: Scale

@@ -12,7 +12,7 @@ from kscale.objects.quantity import Quantity, QuantityError, parse
 __all__ = ["ApiStruct", "Int32", "Int64", "ResourceList", "dec_hook", "enc_hook", "shortened"]
 
 
-class ApiStruct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
+class ApiStruct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """A Kubernetes API type: snake_case attributes for camelCase JSON; unknown JSON fields are ignored.
 
     Optional values are ``None`` when absent or null. Lists default to empty; maps whose absence means something else

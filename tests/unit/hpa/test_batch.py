@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,10 +17,12 @@ from kscale.effects import (
     DryRun,
     GetMetric,
     GetScale,
+    Observe,
     Outcome,
     PutScale,
     WriteStatus,
     run_virtually,
+    to_text,
 )
 from kscale.errors import InputError
 from kscale.hpa.batch import Reconciled, reconcile_all
@@ -29,8 +32,10 @@ from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
+from kscale.objects.metrics import PodMetrics
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.cluster import Cluster
@@ -193,6 +198,67 @@ def test_who_comes_too_late_is_left_for_another_time() -> None:
     assert log == ["PutScale a", "WriteStatus a", "PutScale b", "WriteStatus b"]
     assert (found.keys, found.unfinished) == (["ns/a", "ns/b"], ["ns/c"])
     assert found.records["ns/a"].scale_written == 1
+
+
+@pytest.mark.parametrize("since", [1, 3])
+def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None:
+    """The watch says 1; when the size is to be written the API server says ``since``."""
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
+        "maxReplicas": 9,
+        "metrics": [{"type": "Resource", "resource": cpu}],
+    }
+    hpa = apply_defaults(
+        from_dict({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}, HorizontalPodAutoscaler)
+    )
+    seen, there = a_scale("a", 1), a_scale("a", since)
+    seen.status.selector = there.status.selector = "app=a"
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    pod = {
+        "metadata": {"name": "a-1", "namespace": "ns", "labels": {"app": "a"}},
+        "spec": {"containers": [container]},
+        "status": {"phase": "Running", "startTime": "2020-01-01T00:00:00Z", "conditions": [ready]},
+    }
+    usage = {
+        "metadata": {"name": "a-1", "namespace": "ns", "labels": {"app": "a"}},
+        "timestamp": to_text(NOW),
+        "window": "15s",
+        "containers": [{"name": "main", "usage": {"cpu": "900m"}}],
+    }
+    store = SelectorStore()
+    store.put_if_absent("ns", "a")
+    steps = reconcile_all(
+        [hpa],
+        KeptStates(),
+        [from_dict(pod, Pod)],
+        scales={"ns/a": seen},
+        now=NOW,
+        options=HPAOptions(),
+        selectors=store,
+        mapper=RESTMapper(),
+    )
+    sizes: list[int] = []
+    durations: list[float] = []
+
+    def perform(action: Action, at: int) -> Outcome:
+        if isinstance(action, GetMetric):
+            return Outcome(at=at, value=PodUsage.of([from_dict(usage, PodMetrics)]))
+        if isinstance(action, GetScale):
+            return Outcome(at=at + SECOND, value=there)  # which takes its time
+        if isinstance(action, PutScale):
+            sizes.append(action.replicas)
+        if isinstance(action, Observe):
+            durations.extend(each.value for each in action.observations if each.name.endswith("_seconds"))
+        return Outcome(at=at)
+
+    found = run_virtually(lambda _: steps, perform, now=NOW)
+    record = found.records["ns/a"]
+    # 180 % of the target: 2 instead of 1; of 3 it would be fewer, which a controller that has just begun puts off.
+    assert (record.current_replicas, record.proposal, record.desired_replicas) == (since, 2, max(since, 2))
+    assert sizes == ([2] if since == 1 else [])
+    assert durations == [0.0, 1.0]
 
 
 def an_hpa(name: str) -> HorizontalPodAutoscaler:
