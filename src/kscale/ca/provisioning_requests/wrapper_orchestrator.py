@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace as replace_dataclass
 
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import ClusterStateRegistry
-from kscale.ca.options import AutoscalingOptions
 from kscale.ca.provisioning_requests.best_effort_atomic import ScaleUp, best_effort_atomic_steps
 from kscale.ca.provisioning_requests.check_capacity import check_capacity_steps
 from kscale.ca.provisioning_requests.classes import BEST_EFFORT_ATOMIC, checks_capacity
 from kscale.ca.provisioning_requests.consumers import request_of
 from kscale.ca.provisioning_requests.hinting_simulator import HintingSimulator
 from kscale.ca.provisioning_requests.in_loop import Provisioning
-from kscale.ca.scale_up.inputs import OrchestratorInputs
+from kscale.ca.scale_up.ground import ScaleUpGround
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
 from kscale.ca.scale_up.status import NOT_TRIED, ScaleUpStatus
 from kscale.effects import Progress, StepsOf, WriteStatus, duration
-from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
 from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.record import PodRecord, pod_record
@@ -44,13 +41,7 @@ class WrapperOrchestrator:
         p: Progress,
         snapshot: Snapshot,
         pods: Iterable[Pod | PodRecord],
-        groups: Groups,
-        nodes: Sequence[Node],
-        templates: Mapping[str, NodeTemplate],
-        state: ClusterStateRegistry,
-        options: AutoscalingOptions,
-        inputs: OrchestratorInputs,
-        cursor: int,
+        ground: ScaleUpGround,
     ) -> StepsOf[ScalingUp, Orchestration]:
         """One scale-up: for the request, or for the other pods."""
         provisioning, records = self.provisioning, [pod_record(pod) for pod in pods]
@@ -60,19 +51,17 @@ class WrapperOrchestrator:
         turn = bool(of_request) and (memory.requests_next or not others)
         provisioning.memory = replace(memory, requests_next=not turn)
         if not turn:
-            done = yield from orchestrate_in(
-                p, snapshot, others, groups, nodes, templates, state, options, inputs, cursor
-            )
+            done = yield from orchestrate_in(p, snapshot, others, ground)
             return replace(done, waiting_turn=[record.key for record in of_request])
 
         def scale_up(placed: PlaceResult, left: Sequence[PodRecord]) -> StepsOf[Orchestrating, Orchestration]:
-            atomic = replace(inputs, all_or_nothing=True)
-            after, scan = placed.snapshot_after, placed.state.cursor
-            return orchestrate_in(p, after, left, groups, nodes, templates, state, options, atomic, scan)
+            atomic = replace(ground.inputs, all_or_nothing=True)
+            rest = replace_dataclass(ground, inputs=atomic, cursor=placed.state.cursor)
+            return orchestrate_in(p, placed.snapshot_after, left, rest)
 
-        simulator = HintingSimulator(provisioning.memory.hints, cursor=cursor, profile=provisioning.profile)
+        simulator = HintingSimulator(provisioning.memory.hints, cursor=ground.cursor, profile=provisioning.profile)
         nothing = Orchestration.without_options(
-            ScaleUpStatus(result=NOT_TRIED), state, groups, templates, inputs.initializers
+            ScaleUpStatus(result=NOT_TRIED), ground.state, ground.groups, ground.templates, ground.inputs.initializers
         )
         pods_of_request = [record.pod for record in of_request]
         done = yield from self._provide(p, snapshot, pods_of_request, simulator, scale_up, nothing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
 
@@ -10,25 +10,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.ca.cluster_state import ClusterStateRegistry, is_safe_to_scale_up
+from kscale.ca.cluster_state import is_safe_to_scale_up
 from kscale.ca.estimator.binpacking import Repeats, estimate_groups
 from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.result import EstimateResult
 from kscale.ca.expander.types import Option
 from kscale.ca.metrics import observation, took
-from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
+from kscale.ca.scale_up.ground import ScaleUpGround
 from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
-from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
 from kscale.ca.scale_up.pod_runs import EstimatedPods
 from kscale.ca.scale_up.similar_groups import compute_similar_node_groups
 from kscale.ca.similarity import SimilarGroups
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.session import Session
 from kscale.snapshot.record import PodRecord
@@ -63,19 +61,8 @@ class ExpansionFinder:
     """One scale-up while its options are being found: the pods in equivalence groups, the compiled templates, and what
     each group of nodes says of each group of pods."""
 
-    def __init__(
-        self,
-        p: Progress,
-        snapshot: Snapshot,
-        pods: PodsLike,
-        groups: Groups,
-        nodes: Sequence[Node],
-        templates: Mapping[str, NodeTemplate],
-        state: ClusterStateRegistry,
-        options: AutoscalingOptions,
-        inputs: OrchestratorInputs,
-        cursor: int,
-    ) -> None:
+    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpGround) -> None:
+        groups, templates, inputs = ground.groups, ground.templates, ground.inputs
         self.p = p
         self.snapshot = snapshot
         self.groups = groups
@@ -85,16 +72,16 @@ class ExpansionFinder:
             inputs.known_templates if inputs.known_templates is not None else {group.id for group in groups}
         )
         """Groups that had a template when the cluster state was updated."""
-        self.nodes = nodes
+        self.nodes = ground.nodes
         self.templates = dict(templates)
-        self.state = state
-        self.options = options
+        self.state = ground.state
+        self.options = ground.options
         self.inputs = inputs
         self.all_or_nothing = inputs.all_or_nothing
         self.grouped = group_pods(snapshot, pods)
         self.egs = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
         self.session = Session(snapshot, self.grouped.unique, list(templates.values()), inputs.profile)
-        self.session.engine.cursor = cursor
+        self.session.engine.cursor = ground.cursor
         self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()
         self.schedulable: dict[str, NDArray[np.bool_]] = {}

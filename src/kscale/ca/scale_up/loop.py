@@ -31,6 +31,7 @@ from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.pod_lists.young import without_young
 from kscale.ca.provisioning_requests import Provisioning, WrapperOrchestrator
 from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
+from kscale.ca.scale_up.ground import ScaleUpGround
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, min_size_in
 from kscale.ca.scale_up.orchestration import Orchestration
@@ -293,19 +294,22 @@ class ScaleUpLoop:
         orchestrate: Orchestrate = orchestrate_in
         if self.provisioning is not None:
             orchestrate = WrapperOrchestrator(self.provisioning).orchestrate_in
+        ground = ScaleUpGround(
+            groups=scene.groups,
+            nodes=nodes,
+            templates=self.made,
+            state=state.cluster,
+            options=options,
+            inputs=inputs,
+            cursor=state.cursor,
+        )
         if options.salvo_scale_up:
-            salvo = yield from salvo_in(
-                self.p, simulated, before.asked.records, scene.groups, nodes, self.made, state.cluster, options,
-                inputs, state.cursor, orchestrate,
-            )  # fmt: skip
+            salvo = yield from salvo_in(self.p, simulated, before.asked.records, ground, orchestrate)
             self.rounds, before.snapshot_after = [each.done for each in salvo.rounds], salvo.snapshot_after
             if salvo.warning:
                 scene.warnings.append(salvo.warning)
         else:
-            done = yield from orchestrate(
-                self.p, simulated, before.asked.records, scene.groups, nodes, self.made, state.cluster, options,
-                inputs, state.cursor,
-            )  # fmt: skip
+            done = yield from orchestrate(self.p, simulated, before.asked.records, ground)
             self.rounds = [done]
             status = done.status
             # There may be an event for every pod: they are made when somebody looks at them.

@@ -20,6 +20,7 @@ from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
 from kscale.ca.scale_up.compared_pods import compared_pods
 from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
 from kscale.ca.scale_up.executor import Executing, execute_steps
+from kscale.ca.scale_up.ground import ScaleUpGround
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.reporting import ScaleUpReporting
@@ -81,26 +82,23 @@ def orchestrate_steps(
     ``nodes``: all nodes that count for limits, upcoming ones included; ``templates``: what a new node of a group is. No
     further group is asked once ``--max-binpacking-time`` is over.
     """
-    return orchestrate_in(
-        Progress(moment(now)), snapshot, pods, groups, nodes, templates, state, options or AutoscalingOptions(),
-        inputs or OrchestratorInputs(), cursor,
-    )  # fmt: skip
+    ground = ScaleUpGround(
+        groups=groups,
+        nodes=nodes,
+        templates=templates,
+        state=state,
+        options=options or AutoscalingOptions(),
+        inputs=inputs or OrchestratorInputs(),
+        cursor=cursor,
+    )
+    return orchestrate_in(Progress(moment(now)), snapshot, pods, ground)
 
 
 def orchestrate_in(
-    p: Progress,
-    snapshot: Snapshot,
-    pods: PodsLike,
-    groups: Groups,
-    nodes: Sequence[Node],
-    templates: Mapping[str, NodeTemplate],
-    state: ClusterStateRegistry,
-    options: AutoscalingOptions,
-    inputs: OrchestratorInputs,
-    cursor: int,
+    p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpGround
 ) -> StepsOf[Orchestrating, Orchestration]:
     """The same within a machine that is under way."""
-    run = _Orchestrator(p, snapshot, pods, groups, nodes, templates, state, options, inputs, cursor)
+    run = _Orchestrator(p, snapshot, pods, ground)
     done = yield from _scale_up(run)
     return (yield from run.with_simulation(done))
 

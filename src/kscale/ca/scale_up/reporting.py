@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from kscale.ca.expander.types import ExpanderInput, Option
 from kscale.ca.metrics import took
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
+from kscale.ca.scale_up.ground import ScaleUpGround
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.status import (
     ALL_OR_NOTHING,
@@ -26,8 +26,10 @@ from kscale.ca.scale_up.status import (
     RemainingPod,
     ScaleUpStatus,
 )
-from kscale.effects import CreatedGroups, Deferred, Moment, StepsOf, Wait
+from kscale.effects import CreatedGroups, Deferred, Moment, Progress, StepsOf, Wait
 from kscale.objects.nodegroup import NodeGroup
+from kscale.scheduling.pods import PodsLike
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ScaleUpReporting"]
 
@@ -42,8 +44,8 @@ class ScaleUpReporting(ExpansionFinder):
     compared: frozenset[str] = frozenset()
     tells_left = False
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpGround) -> None:
+        super().__init__(p, snapshot, pods, ground)
         self.created: list[CreatedGroups] = []
         self.considered_more: list[NodeGroup] = []
         self.grown = self.groups

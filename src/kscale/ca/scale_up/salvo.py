@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace as replace_input
+from dataclasses import replace as replace_dataclass
 from datetime import datetime
 from itertools import count
 
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.ground import ScaleUpGround
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
@@ -32,7 +33,9 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["Orchestrate", "Salvo", "SalvoRound", "salvo_in", "salvo_steps"]
 
 
-Orchestrate = Callable[..., StepsOf[Orchestrating | WriteStatus, Orchestration]]
+Orchestrate = Callable[
+    [Progress, Snapshot, Sequence[PodRecord], ScaleUpGround], StepsOf[Orchestrating | WriteStatus, Orchestration]
+]
 """As :func:`~kscale.ca.scale_up.orchestrator.orchestrate_in`."""
 
 
@@ -71,35 +74,34 @@ def salvo_steps(
     after a round. Between rounds the new nodes are put into the simulated cluster with the pods that triggered them,
     their claims allocated.
     """
-    return salvo_in(
-        Progress(moment(now)), snapshot, pods, groups, nodes, templates, state, options or AutoscalingOptions(),
-        inputs or OrchestratorInputs(), cursor,
-    )  # fmt: skip
+    ground = ScaleUpGround(
+        groups=groups,
+        nodes=nodes,
+        templates=templates,
+        state=state,
+        options=options or AutoscalingOptions(),
+        inputs=inputs or OrchestratorInputs(),
+        cursor=cursor,
+    )
+    return salvo_in(Progress(moment(now)), snapshot, pods, ground)
 
 
 def salvo_in(
     p: Progress,
     snapshot: Snapshot,
     pods: Iterable[Pod | PodRecord],
-    groups: Groups,
-    nodes: Sequence[Node],
-    templates: Mapping[str, NodeTemplate],
-    state: ClusterStateRegistry,
-    options: AutoscalingOptions,
-    inputs: OrchestratorInputs,
-    cursor: int,
+    ground: ScaleUpGround,
     orchestrate: Orchestrate = orchestrate_in,
 ) -> StepsOf[Orchestrating | WriteStatus, Salvo]:
     """The same within a machine that is under way; ``orchestrate``: what takes the place of the orchestrator."""
-    until = (yield from p.clock()) + duration(options.salvo_scale_up_budget)
+    until = (yield from p.clock()) + duration(ground.options.salvo_scale_up_budget)
     result = Salvo(rounds=[], snapshot_after=snapshot)
     pending = [pod_record(pod) for pod in pods]
-    nodes = list(nodes)
     for number in count():
         snapshot = result.snapshot_after
-        done = yield from orchestrate(p, snapshot, pending, groups, nodes, templates, state, options, inputs, cursor)
-        result.rounds.append(SalvoRound(done=done, node_count=len(nodes)))
-        yield from p.emit(*inputs.made_up.events(done.status))
+        done = yield from orchestrate(p, snapshot, pending, ground)
+        result.rounds.append(SalvoRound(done=done, node_count=len(ground.nodes)))
+        yield from p.emit(*ground.inputs.made_up.events(done.status))
         triggered = set(done.status.pods_triggered)
         fitted = {pod.key: pod for pod in pending if pod.key in triggered}
         pending = [pod for pod in pending if pod.key not in triggered]
@@ -107,23 +109,30 @@ def salvo_in(
             return result
         if (yield from p.clock()) >= until:
             return result
-        state, cursor, groups, templates = done.state, done.cursor, done.groups, done.templates
-        inputs = replace(inputs, initializers=done.initializers)
+        inputs = replace(ground.inputs, initializers=done.initializers)
         if done.compared:
             known = inputs.expander_input or ExpanderInput()
-            inputs = replace(inputs, expander_input=replace_input(known, compared=done.compared))
+            inputs = replace(inputs, expander_input=replace_dataclass(known, compared=done.compared))
         suffix = f"salvo-{number}"
         fresh = [
-            as_coming(fresh_copy(templates[info.group], f"{copy}-{suffix}"))
+            as_coming(fresh_copy(done.templates[info.group], f"{copy}-{suffix}"))
             for info in done.status.scale_ups
             for copy in range(info.new - info.current)
         ]
-        nodes += [each.node for each in fresh]
         order = [fitted[key] for key in done.status.pods_triggered]
-        found = _place(snapshot.with_nodes(fresh), order, suffix, cursor)
+        found = _place(snapshot.with_nodes(fresh), order, suffix, done.cursor)
         result.snapshot_after, cursor, result.warning = found
         if result.warning:
             return result
+        ground = replace_dataclass(
+            ground,
+            groups=done.groups,
+            nodes=[*ground.nodes, *(each.node for each in fresh)],
+            templates=done.templates,
+            state=done.state,
+            inputs=inputs,
+            cursor=cursor,
+        )
     raise AssertionError("unreachable")
 
 
