@@ -7,21 +7,24 @@ that counts the first is taken; pods that are equally important keep the order i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
+import numpy as np
 
+from kscale._native import _engine
 from kscale.errors import InputError
-from kscale.objects.core import Pod
+from kscale.objects.label_index import SelectorIndex
 from kscale.objects.policy import PodDisruptionBudget
-from kscale.objects.selectors import Selector, SelectorError, compile_selector
+from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.times import ZERO_TIME, nanoseconds
 from kscale.scheduling.doors import SnapshotLike, snapshot_of
 from kscale.scheduling.fit import fit
-from kscale.scheduling.fork import Fork
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.session import Session
 from kscale.scheduling.status import UNSCHEDULABLE
+from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -62,14 +65,13 @@ def preempt(
     if record.pod.spec.preemption_policy == "Never":
         return None
     found = fit(snapshot, [pod], profile=profile)
-    lower = _lower(snapshot, record.priority)
-    nodes = [name for name in snapshot.nodes if found.verdict(pod, name).code == UNSCHEDULABLE]
+    nodes = [at for at, name in enumerate(snapshot.nodes) if found.verdict(pod, name).code == UNSCHEDULABLE]
     enough = min(max(len(nodes) * least_percentage // 100, least_candidates), len(nodes))
-    candidates = _Candidates(snapshot, pod, lower, _Budgets.of(snapshot, budgets), profile)
+    dry_run = _DryRun(snapshot, record, _Budgets.of(snapshot, budgets), profile)
     without: list[_Candidate] = []
     against: list[_Candidate] = []
-    for name in nodes:
-        candidate = candidates.on(name)
+    for node in nodes:
+        candidate = dry_run.on(node)
         if candidate is not None:
             (against if candidate.violations else without).append(candidate)
             if without and len(without) + len(against) >= enough:
@@ -77,8 +79,8 @@ def preempt(
     best = min([*without, *against], key=_Candidate.rank, default=None)
     if best is None:
         return None
-    victims = tuple(each.key for each in best.victims)
-    return Preemption(pod=pod, node=best.node, victims=victims, violations=best.violations)
+    victims = tuple(each.record.key for each in best.victims)
+    return Preemption(pod=pod, node=snapshot.nodes[best.node], victims=victims, violations=best.violations)
 
 
 def _pending(snapshot: Snapshot, pod: str) -> PodRecord:
@@ -87,17 +89,17 @@ def _pending(snapshot: Snapshot, pod: str) -> PodRecord:
     return snapshot.record(pod)
 
 
-def _lower(snapshot: Snapshot, priority: int) -> dict[str, list[PodRecord]]:
-    """By node, the pods of a lower priority, the most important first (``MoreImportantPod``)."""
-    found: dict[str, list[PodRecord]] = {}
-    for record, node in zip(snapshot.placed, snapshot.placed_node.tolist(), strict=True):
-        if record.priority < priority:
-            found.setdefault(snapshot.nodes[node], []).append(record)
-    return {node: sorted(records, key=_importance) for node, records in found.items()}
+class _Placed(msgspec.Struct, frozen=True, eq=False):
+    """A pod that may have to go; ``number``: its class as it runs, of the dry run's session."""
 
+    record: PodRecord
+    pod_class: PodClass
+    number: int
 
-def _importance(record: PodRecord) -> tuple[int, int]:
-    return -record.priority, _started(record)
+    @property
+    def importance(self) -> tuple[int, int]:
+        """The least is the most important (``MoreImportantPod``)."""
+        return -self.record.priority, _started(self.record)
 
 
 def _started(record: PodRecord) -> int:
@@ -112,62 +114,74 @@ def _started(record: PodRecord) -> int:
 class _Candidate(msgspec.Struct, frozen=True):
     """A node, and who has to go there; there is somebody."""
 
-    node: str
-    victims: Sequence[PodRecord]
+    node: int
+    victims: Sequence[_Placed]
     violations: int
 
     def rank(self) -> tuple[int, int, int, int, int]:
         """The least is taken (``pickOneNodeForPreemption``)."""
-        highest = self.victims[0].priority
+        pods = [each.record for each in self.victims]
+        highest = pods[0].priority
         return (
             self.violations,
             highest,
-            sum(each.priority + _OFFSET for each in self.victims),
-            len(self.victims),
-            -min(_started(each) for each in self.victims if each.priority == highest),
+            sum(each.priority + _OFFSET for each in pods),
+            len(pods),
+            -min(_started(each) for each in pods if each.priority == highest),
         )
 
 
-class _Candidates:
-    """Tries what would be without some pods."""
+class _DryRun:
+    """Tries what would be without some pods, one node after the other (``SelectVictimsOnNode``). Pods are taken off and
+    put back by their class: nothing has to be known of them but that."""
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        pod: str,
-        lower: Mapping[str, Sequence[PodRecord]],
-        budgets: _Budgets,
-        profile: SchedulerProfile | None,
+        self, snapshot: Snapshot, record: PodRecord, budgets: _Budgets, profile: SchedulerProfile | None
     ) -> None:
-        self._pod, self._lower, self._budgets = pod, lower, budgets
-        names = [pod, *(record.key for records in lower.values() for record in records)]
-        self._fork = Fork(snapshot, names, profile=profile)
+        self._snapshot, self._budgets = snapshot, budgets
+        [coming] = snapshot.classify([record])
+        self._session = Session(snapshot, [coming], profile=profile, present=snapshot.placed_classes)
+        self._coming = self._session.number(coming)
+        lower = np.flatnonzero(snapshot.placed.priorities < record.priority)
+        self._lower = lower[np.argsort(snapshot.placed_node[lower], kind="stable")]
+        self._begins = np.searchsorted(snapshot.placed_node[self._lower], np.arange(len(snapshot.nodes) + 1))
 
-    def on(self, node: str) -> _Candidate | None:
-        """Who has to go from a node (``SelectVictimsOnNode``); None: that nobody can make room there, or need to."""
-        lower, fork = self._lower.get(node, ()), self._fork
+    def on(self, node: int) -> _Candidate | None:
+        """Who has to go from a node; None: that nobody can make room there, or need to."""
+        lower, engine = self._less_important(node), self._session.engine
         if not lower:
             return None
-        fork.fork()
+        engine.fork()
         try:
             for each in lower:
-                fork.unplace(each.key, node)
-            if not fork.fits(self._pod, node):
+                engine.unplace(each.number, node)
+            if not self._fits(node):
                 return None
             violating, others = self._budgets.split(lower)
             against = [each for each in violating if not self._stays(each, node)]
-            gone = {each.key for each in against} | {each.key for each in others if not self._stays(each, node)}
+            gone = {*against, *(each for each in others if not self._stays(each, node))}
         finally:
-            fork.revert()
-        victims = [each for each in lower if each.key in gone]
+            engine.revert()
+        victims = [each for each in lower if each in gone]
         return _Candidate(node, victims, len(against)) if victims else None
 
-    def _stays(self, record: PodRecord, node: str) -> bool:
+    def _less_important(self, node: int) -> list[_Placed]:
+        """The pods of a lower priority on a node, the most important first."""
+        snapshot, found = self._snapshot, []
+        for at in self._lower[self._begins[node] : self._begins[node + 1]].tolist():
+            pod_class = snapshot.interner.classes[snapshot.placed_class[at]]
+            found.append(_Placed(snapshot.placed[at], pod_class, self._session.number(pod_class)))
+        return sorted(found, key=lambda each: each.importance)
+
+    def _fits(self, node: int) -> bool:
+        return self._session.engine.check(self._coming, node) == _engine.FITS
+
+    def _stays(self, pod: _Placed, node: int) -> bool:
         """Whether there is room for a pod beside the one that comes; then it is back."""
-        self._fork.place(record.key, node)
-        if self._fork.fits(self._pod, node):
+        self._session.engine.place(pod.number, node)
+        if self._fits(node):
             return True
-        self._fork.unplace(record.key, node)
+        self._session.engine.unplace(pod.number, node)
         return False
 
 
@@ -175,39 +189,38 @@ class _Budgets:
     """How many disruptions each budget allows still."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
-        self._budgets: list[tuple[PodDisruptionBudget, Selector]] = []
-        for each in budgets:
+        self._budgets = list(budgets)
+        self._index: SelectorIndex[int] = SelectorIndex()
+        self._known: dict[int, list[int]] = {}
+        for i, each in enumerate(self._budgets):
             try:
                 selector = compile_selector(each.spec.selector)
             except SelectorError:
                 continue  # it selects nothing
             if selector.requirements:
-                self._budgets.append((each, selector))
+                self._index.add(each.metadata.namespace, selector, i)
 
     @classmethod
     def of(cls, snapshot: Snapshot, budgets: Iterable[PodDisruptionBudget] | None) -> _Budgets:
         """Those that are given, or the snapshot's."""
         return cls(snapshot.informers.budgets if budgets is None else budgets)
 
-    def split(self, records: Sequence[PodRecord]) -> tuple[list[PodRecord], list[PodRecord]]:
+    def split(self, pods: Sequence[_Placed]) -> tuple[list[_Placed], list[_Placed]]:
         """(pods whose end would go against a budget, the others), if they end in this order."""
-        left = [each.status.disruptions_allowed for each, _ in self._budgets]
-        violating: list[PodRecord] = []
-        others: list[PodRecord] = []
-        for record in records:
-            covering = self._covering(record.pod)
+        left = [each.status.disruptions_allowed for each in self._budgets]
+        violating: list[_Placed] = []
+        others: list[_Placed] = []
+        for pod in pods:
+            covering = self._covering(pod)
             for i in covering:
                 left[i] -= 1
-            (violating if any(left[i] < 0 for i in covering) else others).append(record)
+            (violating if any(left[i] < 0 for i in covering) else others).append(pod)
         return violating, others
 
-    def _covering(self, pod: Pod) -> list[int]:
-        labels: Any = pod.metadata.labels
-        return [
-            i
-            for i, (budget, selector) in enumerate(self._budgets)
-            if labels
-            and budget.metadata.namespace == pod.metadata.namespace
-            and selector.matches(labels)
-            and pod.name not in (budget.status.disrupted_pods or {})
-        ]
+    def _covering(self, pod: _Placed) -> list[int]:
+        """Budgets that select a pod, and do not know yet that it ends."""
+        of = pod.pod_class
+        if of.index not in self._known:
+            self._known[of.index] = [*self._index.matching(of.namespace, of.labels)] if of.labels else []
+        name = pod.record.key.partition("/")[2]
+        return [i for i in self._known[of.index] if name not in (self._budgets[i].status.disrupted_pods or ())]

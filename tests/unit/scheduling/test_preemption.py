@@ -93,6 +93,16 @@ def test_budgets_are_kept_where_that_is_possible() -> None:
     assert found(items[0], items[2], items[4], budgets=True) == ("n1", {"a"}, 1)
 
 
+def test_a_budget_that_knows_of_an_end_does_not_count_it() -> None:
+    chosen = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}
+    for disrupted, expected in (({}, ("n1", {"a"}, 1)), ({"a": "2026-01-01T00:00:00Z"}, ("n1", {"a"}, 0))):
+        status = {"disruptionsAllowed": 0, "disruptedPods": disrupted}
+        budget = {**BUDGET, "spec": {"selector": chosen}, "status": status}
+        elsewhere = {**budget, "metadata": {"name": "e", "namespace": "elsewhere"}, "status": {"disruptionsAllowed": 0}}
+        made = found(ONE, running("a", "n1", 4000), vip(4000), budget, elsewhere)
+        assert made == expected
+
+
 def test_so_many_candidates_are_enough() -> None:
     items = [*TWO, running("a", "n1", 4000, 2), running("b", "n2", 4000, 1), vip(1000)]
     assert found(*items, least_percentage=0, least_candidates=1) == ("n1", {"a"}, 0)
