@@ -27,6 +27,7 @@ OPTIONS: list[Json] = [
         "fit_resources": {"cpu": 2, "memory": 3, "ephemeral-storage": 1},
         "balanced_resources": ("cpu", "memory", "ephemeral-storage", "example.com/gpu"),
         "hard_pod_affinity_weight": 0,
+        "volume_shape": ((5, 3), (60, 9)),
     },
 ]
 
@@ -42,6 +43,7 @@ def expected(pod: Json, nodes: list[str], cluster: Cluster, options: kscale.Scor
         shape=list(options.fit_shape),
         balanced=list(options.balanced_resources),
         hard_weight=options.hard_pod_affinity_weight,
+        volume_shape=list(options.volume_shape),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from reference import labels, resources
 from reference.cluster import Cluster, Json, NodeState, namespace_of
-from reference.plugins import inter_pod_affinity, node_affinity, topology_spread
+from reference.plugins import inter_pod_affinity, node_affinity, topology_spread, volume_binding
+from reference.resources import quantity
+from reference.volumes import claim_names, claim_of, class_name
 
 MOST = 100
 NON_ZERO = {"cpu": "100m", "memory": str(200 * 1024 * 1024)}
@@ -202,6 +204,43 @@ def image_locality(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbe
     return [score(node) for node in nodes]
 
 
+# -- VolumeBinding -----------------------------------------------------------------------------------------------------
+
+
+def storage_capacity(shape: list[tuple[int, int]]) -> Callable[..., Numbers]:
+    def score(pod: Json, nodes: list[NodeState], cluster: Cluster) -> Numbers:
+        claims = [claim for name, _ in claim_names(pod) if (claim := claim_of(pod, name, cluster)) is not None]
+        waiting = [claim for claim in claims if not volume_binding.is_bound(claim)]
+        return [of_node(volume_binding.delayed(waiting, node, cluster)) for node in nodes]
+
+    def of_node(found: Any) -> int:
+        bindings, provisions = found
+        classes: dict[str, list[tuple[int, int]]] = {}
+        if bindings:
+            for claim, volume in bindings:
+                there = quantity(volume["spec"]["capacity"]["storage"]).value()
+                classes.setdefault(volume["spec"].get("storageClassName", ""), []).append((asked(claim), there))
+            used = {name: (sum(a for a, _ in each), sum(b for _, b in each)) for name, each in classes.items()}
+        else:
+            for claim, capacity in provisions:
+                if capacity is not None:
+                    there = quantity(capacity.get("capacity", "0")).value()
+                    classes.setdefault(class_name(claim), []).append((asked(claim), there))
+            used = {name: (sum(a for a, _ in each), each[-1][1]) for name, each in classes.items()}
+        scores = [
+            line(100 if there == 0 or wanted > there else wanted * 100 // there) for wanted, there in used.values()
+        ]
+        return math.floor(sum(scores) / len(scores) + 0.5) if scores else 0
+
+    def asked(claim: Json) -> int:
+        return quantity(claim["spec"]["resources"]["requests"]["storage"]).value()
+
+    def line(percent: int) -> int:
+        return broken_line([(x, 10 * y) for x, y in shape], percent)
+
+    return score
+
+
 # -- PodTopologySpread -------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +377,7 @@ def all_scores(
     shape: list[tuple[int, int]],
     balanced: list[str],
     hard_weight: int,
+    volume_shape: list[tuple[int, int]],
 ) -> dict[str, Numbers]:
     plugins = {
         "TaintToleration": taint_toleration,
@@ -347,5 +387,6 @@ def all_scores(
         "InterPodAffinity": near(hard_weight),
         "NodeResourcesBalancedAllocation": balanced_allocation(balanced),
         "ImageLocality": image_locality,
+        "VolumeBinding": storage_capacity(volume_shape),
     }
     return {name: score(pod, nodes, cluster) for name, score in plugins.items()}

@@ -70,6 +70,48 @@ def soft_constraints(draw: st.DrawFn) -> list[Json]:
     return found
 
 
+CLAIMS = ("data", "logs", "more")
+NAMESPACED = ("PersistentVolumeClaim", "CSIStorageCapacity")
+STORAGE_CLASSES = {"tells": "tells.example.com", "quiet": "quiet.example.com", "local": "kubernetes.io/no-provisioner"}
+SIZES = st.sampled_from(["1Gi", "3Gi", "7Gi", "1500M"])
+ROOM = st.sampled_from(["2Gi", "7Gi", "10Gi", "100G"])
+
+
+@st.composite
+def storage(draw: st.DrawFn) -> list[Json]:
+    """Claims that wait, volumes for some of them, and what a driver publishes of its room."""
+    objects: list[Json] = []
+
+    def add(kind: str, name: str, api: str = "storage.k8s.io/v1", **fields: Any) -> None:
+        metadata = {"name": name} | ({"namespace": "default"} if kind in NAMESPACED else {})
+        objects.append({"apiVersion": api, "kind": kind, "metadata": metadata, **fields})
+
+    for name, provisioner in STORAGE_CLASSES.items():
+        add("StorageClass", name, provisioner=provisioner, volumeBindingMode="WaitForFirstConsumer")
+    add("CSIDriver", "tells.example.com", spec={"storageCapacity": True})
+    for name in CLAIMS:
+        wanted = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": draw(SIZES)}},
+            "storageClassName": draw(st.sampled_from(["tells", "tells", "quiet", "local"])),
+        }
+        add("PersistentVolumeClaim", name, "v1", spec=wanted, status={"phase": "Pending"})
+    for i in range(draw(st.integers(0, 3))):
+        volume = {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": draw(ROOM)},
+            "storageClassName": draw(st.sampled_from(["local", "quiet"])),
+            "csi": {"driver": "quiet.example.com", "volumeHandle": f"handle-{i}"},
+        }
+        add("PersistentVolume", f"pv-{i}", "v1", spec=volume, status={"phase": "Available"})
+    for i in range(draw(st.integers(0, 4))):
+        room: Json = {"storageClassName": "tells", "capacity": draw(ROOM)}
+        given_sometimes(draw, room, "maximumVolumeSize", ROOM, 4)
+        where = draw(st.sampled_from([{}, {"matchLabels": {pieces.ZONE: "z1"}}, {"matchLabels": {pieces.ZONE: "z2"}}]))
+        add("CSIStorageCapacity", f"c-{i}", **room, nodeTopology=where)
+    return objects
+
+
 @st.composite
 def wishful(draw: st.DrawFn, pod: Json) -> Json:
     pod = copy.deepcopy(pod)
@@ -89,6 +131,10 @@ def wishful(draw: st.DrawFn, pod: Json) -> Json:
     if draw(chance(4)):
         volume = {"name": "data", "image": {"reference": draw(st.sampled_from(IMAGES))}}
         spec["volumes"] = [*spec.get("volumes", ()), volume]
+    if draw(chance(3)):
+        names = draw(st.lists(st.sampled_from(CLAIMS), min_size=1, max_size=3, unique=True))
+        volumes = [{"name": f"v-{name}", "persistentVolumeClaim": {"claimName": name}} for name in names]
+        spec["volumes"] = [*spec.get("volumes", ()), *volumes]
     return pod
 
 
@@ -110,5 +156,6 @@ def worlds(draw: st.DrawFn) -> tuple[list[Json], list[Json]]:
     if draw(chance(2)):
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "default"}}
         objects.append({**service, "spec": {"selector": {"app": "a"}}})
+    objects += draw(storage())
     pods = [draw(wishful(draw(clusters.pods(f"new{i}", FEATURES)))) for i in range(draw(st.integers(1, 3)))]
     return objects, pods

@@ -10,6 +10,7 @@ PLUGINS: tuple[str, ...]
 STRATEGIES: tuple[str, ...]
 
 def enough_nodes(nodes: int, percentage: int) -> int: ...
+def broken_line(shape: Iterable[tuple[int, int]], at: int) -> int: ...
 
 class Scorer:
     def __init__(self, nodes: int) -> None: ...
@@ -35,6 +36,7 @@ class Scorer:
         taints: int = -1,
         affinity: int = -1,
         images: int = -1,
+        volumes: int = -1,
         broken: bool = False,
         whole: bool = False,
         spread: Iterable[tuple[int, int, bool]] = (),

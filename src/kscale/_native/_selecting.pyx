@@ -49,6 +49,7 @@ cdef extern from "kscale/engine/scorer.hpp" namespace "kscale::engine" nogil:
         int32_t taints
         int32_t affinity
         int32_t images
+        int32_t volumes
         vector[int64_t] non_zero
         vector[int64_t] requested
         vector[int64_t] takes_non_zero
@@ -76,6 +77,9 @@ cdef extern from "kscale/engine/scorer.hpp" namespace "kscale::engine" nogil:
         int32_t plugins()
         int32_t failed()
         cbool score(int32_t, const int32_t*, int32_t, int64_t*, int64_t*) except +
+
+cdef extern from "kscale/engine/scores.hpp" namespace "kscale::engine" nogil:
+    int64_t c_broken_line "kscale::engine::broken_line"(const vector[pair[int64_t, int64_t]]&, int64_t)
 
 cdef extern from "kscale/engine/select.hpp" namespace "kscale::engine" nogil:
     cdef struct SelectInput:
@@ -105,6 +109,22 @@ STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 def enough_nodes(nodes, percentage):
     """How many nodes that take a pod are enough, of so many; percentage 0: by their number."""
     return c_enough_nodes(in_range(nodes, 0, 1 << 28, "nodes"), in_range(percentage, 0, 101, "percentage"))
+
+
+cdef vector[pair[int64_t, int64_t]] _rising(object shape) except *:
+    cdef vector[pair[int64_t, int64_t]] points
+    cdef int64_t last = -1
+    for at, score in shape:
+        if at <= last:
+            raise NativeError("a shape rises")
+        last = at
+        points.push_back(pair[int64_t, int64_t](at, score))
+    return points
+
+
+def broken_line(shape, at):
+    """What a shape, (utilisation in percent, score) in rising order, gives: straight lines between its points."""
+    return c_broken_line(_rising(shape), at)
 
 
 cdef vector[int64_t] _amounts(object values, Py_ssize_t n, str what) except *:
@@ -175,10 +195,10 @@ cdef class Scorer:
             raise NativeError("add_static: one entry a node")
         return self.s.add_static(&scores[0] if scores.shape[0] else NULL)
 
-    def add_class(self, *, non_zero, requested, takes_non_zero, takes, taints=-1, affinity=-1, images=-1,
+    def add_class(self, *, non_zero, requested, takes_non_zero, takes, taints=-1, affinity=-1, images=-1, volumes=-1,
                   bint broken=False, bint whole=False, spread=(), terms=(), touch=()):
         """Pods that are scored alike. `broken`: it cannot be compared by; amounts: one entry a column; `taints`,
-        `affinity`, `images`: static rows, -1 = none;
+        `affinity`, `images`, `volumes`: static rows, -1 = none;
         `spread`: (row, max_skew, whether its key is the host's name); `whole`: nodes need all their keys; `terms`,
         `touch`: (row, weight or how often)."""
         cdef ScoreClass pod
@@ -191,6 +211,7 @@ cdef class Scorer:
         pod.taints = in_range(taints, -1, statics, "taints")
         pod.affinity = in_range(affinity, -1, statics, "affinity")
         pod.images = in_range(images, -1, statics, "images")
+        pod.volumes = in_range(volumes, -1, statics, "volumes")
         pod.broken = broken
         pod.whole = whole
         for row, max_skew, hostname in spread:
@@ -211,15 +232,8 @@ cdef class Scorer:
 
     def set_fit(self, strategy, columns, shape=()):
         """NodeResourcesFit: number of the strategy, (column, weight), and (utilisation, score) in rising order."""
-        cdef vector[pair[int64_t, int64_t]] points
-        cdef int64_t last = -1
-        for at, score in shape:
-            if at <= last:
-                raise NativeError("set_fit: a shape rises")
-            last = at
-            points.push_back(pair[int64_t, int64_t](at, score))
         self.s.set_fit(<FitStrategy>in_range(strategy, 0, 3, "strategy"),
-                       _weighted(columns, self.s.columns(), "columns"), points)
+                       _weighted(columns, self.s.columns(), "columns"), _rising(shape))
 
     def set_balanced(self, columns):
         """NodeResourcesBalancedAllocation: its columns."""

@@ -99,7 +99,16 @@ def check_bound(claims: list[Json], node: NodeState, cluster: Cluster) -> str | 
 
 
 def check_delayed(claims: list[Json], pod: Json, node: NodeState, cluster: Cluster) -> list[str]:
-    no_volume = ["node(s) didn't find available persistent volumes to bind"]
+    found = delayed(claims, node, cluster)
+    return [found] if isinstance(found, str) else []
+
+
+def delayed(
+    claims: list[Json], node: NodeState, cluster: Cluster
+) -> tuple[list[tuple[Json, Json]], list[tuple[Json, Json | None]]] | str:
+    """(claims and volumes that are there for them, claims that get a new one and the capacity it comes of), or why not
+    all get one."""
+    no_volume = "node(s) didn't find available persistent volumes to bind"
     to_provision = []
     to_match = []
     for claim in claims:
@@ -111,21 +120,28 @@ def check_delayed(claims: list[Json], pod: Json, node: NodeState, cluster: Clust
         else:
             to_provision.append(claim)
     chosen: set[str] = set()
+    bindings, provisions = [], []
     for claim in sorted(to_match, key=lambda each: request(each)):
         volume = best_volume(claim, node, cluster, chosen)
         if volume is None:
             to_provision.append(claim)
         else:
             chosen.add(volume["metadata"]["name"])
+            bindings.append((claim, volume))
     for claim in to_provision:
         storage_class = cluster.get("StorageClass", class_name(claim)) or {}
         if storage_class.get("provisioner") in (None, "", NO_PROVISIONER):
             return no_volume
         if not topology_allows(storage_class.get("allowedTopologies"), node):
             return no_volume
-        if not has_capacity(claim, storage_class, node, cluster):
-            return ["node(s) did not have enough free storage"]
-    return []
+        if not tells_capacity(claim, storage_class, cluster):
+            provisions.append((claim, None))
+            continue
+        capacity = sufficient_capacity(claim, storage_class, node, cluster)
+        if capacity is None:
+            return "node(s) did not have enough free storage"
+        provisions.append((claim, capacity))
+    return bindings, provisions
 
 
 def request(claim: Json) -> int:
@@ -180,13 +196,15 @@ def topology_allows(terms: list[Json] | None, node: NodeState) -> bool:
     return False
 
 
-def has_capacity(claim: Json, storage_class: Json, node: NodeState, cluster: Cluster) -> bool:
+def tells_capacity(claim: Json, storage_class: Json, cluster: Cluster) -> bool:
     driver = cluster.get("CSIDriver", storage_class["provisioner"])
     if driver is None or not (driver.get("spec") or {}).get("storageCapacity"):
-        return True
-    size = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
-    if size is None:
-        return True
+        return False
+    return ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage") is not None
+
+
+def sufficient_capacity(claim: Json, storage_class: Json, node: NodeState, cluster: Cluster) -> Json | None:
+    size = claim["spec"]["resources"]["requests"]["storage"]
     for entry in cluster.all("CSIStorageCapacity"):
         if entry.get("storageClassName") != storage_class["metadata"]["name"]:
             continue
@@ -195,5 +213,5 @@ def has_capacity(claim: Json, storage_class: Json, node: NodeState, cluster: Clu
         if room is None or topology is None or not matches(label_selector(topology), node.labels):
             continue
         if quantity(room).value() >= quantity(size).value():
-            return True
-    return False
+            return entry
+    return None

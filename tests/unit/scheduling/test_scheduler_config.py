@@ -189,6 +189,7 @@ def test_arguments_of_scores() -> None:
         config("NodeResourcesBalancedAllocation", resources=[{"name": "memory", "weight": 1}]),
         config("InterPodAffinity", hardPodAffinityWeight=0, ignorePreferredTermsOfExistingPods=True),
         config("NodeAffinity", addedAffinity=added),
+        config("VolumeBinding", bindTimeoutSeconds=30, shape=shape),
     ]
     profile = {"pluginConfig": [each["pluginConfig"][0] for each in configs], "percentageOfNodesToScore": 30}
     found = kscale.score_options(configured(profile))
@@ -197,6 +198,7 @@ def test_arguments_of_scores() -> None:
     assert found.balanced_resources == ("memory",)
     assert (found.hard_pod_affinity_weight, found.ignore_preferred_terms_of_existing_pods) == (0, True)
     assert [wish.weight for wish in found.added_preferences] == [3]
+    assert found.volume_shape == ((0, 0), (100, 10))
     assert found.percentage_of_nodes_to_score == 30
     everywhere = configured({}) | {"percentageOfNodesToScore": 70}
     assert kscale.score_options(everywhere).percentage_of_nodes_to_score == 70
@@ -218,6 +220,7 @@ def test_arguments_of_scores() -> None:
             "Duplicate value",
         ),
         (config("InterPodAffinity", hardPodAffinity=1), "unknown field"),
+        (config("VolumeBinding", shape=[{"utilization": 101}]), "volume_shape: percent in use is 101"),
         (enabled("score", {"Nope": 1}), "no plug-in 'Nope'"),
         ({"percentageOfNodesToScore": 101}, "percentage_of_nodes_to_score is 101"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -16,12 +17,16 @@ from kscale.objects.taints import tolerates
 from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import NAME, NodeFacts
+from kscale.scheduling.plugins.volume_binding import VolumeBinding
 from kscale.scheduling.pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.counters import Counters
 from kscale.scheduling.scores.images import PulledImages
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.scores.pods import ScoredPod, non_zero_used, scored_pod
+from kscale.scheduling.scores.volumes import capacity_score
+from kscale.scheduling.volumes import Volumes
+from kscale.scheduling.waiting_claims import WaitingClaims
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -75,6 +80,9 @@ class CompiledScores:
         columns = set(counters.columns)
         for _, wishes in pods.values():
             columns |= _columns_of(wishes)
+        self._claims = self._waiting_claims(unique)
+        for claims in self._claims.values():
+            columns |= claims.columns
         self._nodes = NodeClasses(ctx, (), frozenset(columns | _columns_of(options.added_preferences)))
         self.scorer = _selecting.Scorer(self._nodes.existing)
         self._add_columns()
@@ -96,6 +104,7 @@ class CompiledScores:
                 broken=broken,
                 affinity=self._affinity(scored.wishes, wishes),
                 images=self._images(scored.images),
+                volumes=self._volumes(of),
                 whole=whole,
                 spread=spread,
                 terms=counters.terms(of),
@@ -172,6 +181,27 @@ class CompiledScores:
         if names not in self._statics:
             self._statics[names] = self.scorer.add_static(self._pulled.scores(names))
         return self._statics[names]
+
+    def _waiting_claims(self, pods: Sequence[PodClass]) -> dict[int, WaitingClaims]:
+        """By class, of those that have some. Who does not ask where volumes are does not know what nodes would get."""
+        if (
+            not self._options.weights.get(VolumeBinding.name)
+            or VolumeBinding.name in self._ctx.profile.disabled_filters
+        ):
+            return {}
+        volumes = Volumes.of(self._ctx)
+        found = {pod.index: WaitingClaims.of(pod, volumes) for pod in pods if pod.has_claims}
+        return {index: claims for index, claims in found.items() if claims}
+
+    def _volumes(self, pod: PodClass) -> int:
+        claims = self._claims.get(pod.index)
+        if claims is None:
+            return -1
+        if claims not in self._statics:
+            shape = [(at, score * 10) for at, score in self._options.volume_shape]
+            scores = self._nodes.values(claims.columns, partial(capacity_score, claims, shape))
+            self._statics[claims] = self.scorer.add_static(scores)
+        return self._statics[claims]
 
     def _configure(self) -> None:
         options, number = self._options, {name: i for i, name in enumerate(self._columns)}

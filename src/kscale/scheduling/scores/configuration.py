@@ -63,6 +63,14 @@ def _resources(given: Any, path: str) -> dict[str, int]:
     return found
 
 
+def _shape(given: Any, path: str) -> tuple[tuple[Any, Any], ...]:
+    points = []
+    for i, each in enumerate(items_of(given or [], path)):
+        point = fields_of(each, f"{path}[{i}]", {"utilization", "score"})
+        points.append((point.get("utilization") or 0, point.get("score") or 0))
+    return tuple(points)
+
+
 def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     path = f"{path}.scoringStrategy"
     strategy = fields_of(args.get("scoringStrategy") or {}, path, {"type", "resources", "requestedToCapacityRatio"})
@@ -72,17 +80,14 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     if strategy.get("resources"):
         found["fit_resources"] = _resources(strategy["resources"], f"{path}.resources")
     ratio = fields_of(strategy.get("requestedToCapacityRatio") or {}, f"{path}.requestedToCapacityRatio", {"shape"})
-    points = []
-    for i, each in enumerate(items_of(ratio.get("shape") or [], f"{path}.requestedToCapacityRatio.shape")):
-        point = fields_of(each, f"{path}.requestedToCapacityRatio.shape[{i}]", {"utilization", "score"})
-        points.append((point.get("utilization") or 0, point.get("score") or 0))
+    points = _shape(ratio.get("shape"), f"{path}.requestedToCapacityRatio.shape")
     if found.get("fit_strategy") == "RequestedToCapacityRatio":
         if not points:
             where = f"{path}.requestedToCapacityRatio.shape"
             raise InputError(
                 f"invalid KubeSchedulerConfiguration: {where}: Required value: at least one point must be specified"
             )
-        found["fit_shape"] = tuple(points)
+        found["fit_shape"] = points
     return found
 
 
@@ -109,10 +114,17 @@ def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {} if added is None else {"added_preferences": tuple(from_dict(added, NodeAffinity).preferred)}
 
 
+def _volume_binding(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    args = fields_of(args, path, {"apiVersion", "kind", "bindTimeoutSeconds", "shape"})
+    shape = _shape(args.get("shape"), f"{path}.shape")
+    return {"volume_shape": shape} if shape else {}
+
+
 _IGNORE = "ignorePreferredTermsOfExistingPods"
 _READERS = {
     "NodeResourcesFit": _fit,
     "NodeResourcesBalancedAllocation": _balanced,
     "InterPodAffinity": _affinity,
     "NodeAffinity": _node_affinity,
+    "VolumeBinding": _volume_binding,
 }

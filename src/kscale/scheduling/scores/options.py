@@ -24,6 +24,7 @@ DEFAULT_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
         "InterPodAffinity": 2,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
+        "VolumeBinding": 1,
     }
 )
 """Those of the default profile of Kubernetes 1.37."""
@@ -51,7 +52,7 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``fit_shape`` ((percent in use, score from 0 to 10), rising): the scoring strategy of NodeResourcesFit.
     ``balanced_resources``: those of NodeResourcesBalancedAllocation. ``hard_pod_affinity_weight``,
     ``ignore_preferred_terms_of_existing_pods``: of InterPodAffinity. ``added_preferences``: the preferred part of
-    NodeAffinity's ``addedAffinity``.
+    NodeAffinity's ``addedAffinity``. ``volume_shape``: the ``shape`` of VolumeBinding, like ``fit_shape``.
     ``percentage_of_nodes_to_score``: so many nodes that take the pod are enough, in percent; 0: by their number.
     ``scorers``: compiled scorers of the user's (:func:`kscale.plugin.scorer`) with their weights; a score is a number
     from 0 to 100, and what is behind the point is cut off.
@@ -67,6 +68,7 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
     added_preferences: tuple[PreferredSchedulingTerm, ...] = ()
+    volume_shape: tuple[tuple[int, int], ...] = ((0, 10), (100, 0))
     percentage_of_nodes_to_score: int = 0
     scorers: tuple[tuple[Scoring, int], ...] = ()
 
@@ -87,15 +89,22 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError("balanced_resources: NodeResourcesBalancedAllocation scores no resources")
         if (self.fit_strategy == "RequestedToCapacityRatio") is not bool(self.fit_shape):
             raise InputError("fit_shape: points go with RequestedToCapacityRatio, at least one")
-        last = -1
-        for at, score in self.fit_shape:
-            _within(at, 0, 100, "fit_shape: percent in use")
-            _within(score, 0, 10, "fit_shape: score")
-            if at <= last:
-                raise InputError("fit_shape: the points do not rise")
-            last = at
+        _rising(self.fit_shape, "fit_shape")
+        if not self.volume_shape:
+            raise InputError("volume_shape: at least one point")
+        _rising(self.volume_shape, "volume_shape")
         _within(self.hard_pod_affinity_weight, 0, 100, "hard_pod_affinity_weight")
         _within(self.percentage_of_nodes_to_score, 0, 100, "percentage_of_nodes_to_score")
+
+
+def _rising(shape: tuple[tuple[int, int], ...], what: str) -> None:
+    last = -1
+    for at, score in shape:
+        _within(at, 0, 100, f"{what}: percent in use")
+        _within(score, 0, 10, f"{what}: score")
+        if at <= last:
+            raise InputError(f"{what}: the points do not rise")
+        last = at
 
 
 def _within(value: Any, low: int, high: int, what: str) -> None:

@@ -174,8 +174,11 @@ bool Scorer::score(i32 pod, const i32* nodes, i32 count, i64* total, i64* parts)
       case kScoreBalancedAllocation:
         if (scored) balanced(of, nodes, count, out);
         break;
-      default:
+      case kScoreImageLocality:
         if ((scored = scored && of.images >= 0)) fixed(of.images, nodes, count, out);
+        break;
+      default:
+        if ((scored = scored && of.volumes >= 0)) fixed(of.volumes, nodes, count, out);
     }
     if (!scored) std::fill(work_.begin(), work_.end(), i64{0});
     take(plugin, weight);

@@ -16,12 +16,13 @@ enum ScorePlugin : i32 {
   kScoreInterPodAffinity,
   kScoreBalancedAllocation,
   kScoreImageLocality,
+  kScoreVolumeBinding,
   kScorePlugins,
 };
 
 inline constexpr const char* kScorePluginNames[kScorePlugins] = {
     "TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity",
-    "NodeResourcesBalancedAllocation", "ImageLocality",
+    "NodeResourcesBalancedAllocation", "ImageLocality", "VolumeBinding",
 };
 
 enum class FitStrategy : i32 { kLeastAllocated, kMostAllocated, kRequestedToCapacityRatio };
@@ -53,14 +54,14 @@ struct WeightedRow {
 };
 
 struct ScoreClass {  // pods that all scores take for the same
-  i32 taints = -1, affinity = -1, images = -1;  // static rows, -1 = none
-  std::vector<i64> non_zero, requested;         // [column] what one asks for
-  std::vector<i64> takes_non_zero, takes;       // [column] what it takes once it is placed
-  bool broken = false;                          // a wish cannot be read: where nodes are compared, that is an error
-  bool whole = false;                           // only nodes with the labels of all constraints are scored
+  i32 taints = -1, affinity = -1, images = -1, volumes = -1;  // static rows, -1 = none
+  std::vector<i64> non_zero, requested;    // [column] what one asks for
+  std::vector<i64> takes_non_zero, takes;  // [column] what it takes once it is placed
+  bool broken = false;                     // a wish cannot be read: where nodes are compared, that is an error
+  bool whole = false;                      // only nodes with the labels of all constraints are scored
   std::vector<SoftConstraint> spread;
-  std::vector<WeightedRow> terms;               // affinity, either way
-  std::vector<WeightedRow> touch;               // rows that count such a pod, how often
+  std::vector<WeightedRow> terms;          // affinity, either way
+  std::vector<WeightedRow> touch;          // rows that count such a pod, how often
 };
 
 // What Score plug-ins look at, kept while pods are placed. Every index is checked at the binding.
