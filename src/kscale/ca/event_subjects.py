@@ -39,9 +39,12 @@ def pod_event(pod: Pod | str, type_: str, reason: str, message: str) -> Event:
 
 def pod_events(pods: Iterable[str], type_: str, reason: str, message: str) -> list[Event]:
     """The same about each of many pods, by ``namespace/name``."""
-    found = []
-    for pod in pods:
-        namespace, _, name = pod.rpartition("/")
-        where = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name)
-        found.append(Event(regarding=where, type=type_, reason=reason, message=message))
-    return found
+    return [
+        Event(
+            regarding=ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name),
+            type=type_,
+            reason=reason,
+            message=message,
+        )
+        for namespace, _, name in (pod.rpartition("/") for pod in pods)
+    ]

@@ -20,6 +20,8 @@ def quotient(numerator: int, denominator: int) -> int:
 
 def wrap_int64(number: int) -> int:
     """The low 64 bits, signed: what int64 arithmetic leaves."""
+    if -(2**63) <= number < 2**63:  # as almost every number: quicker than the arithmetic
+        return number
     return (number + 2**63) % 2**64 - 2**63
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from itertools import filterfalse
 
 import msgspec
 
@@ -35,7 +34,7 @@ __all__ = [
     "capacity_quota_limits",
     "cluster_maximum",
     "cluster_minimum",
-    "is_virtual_kubelet",
+    "counted_nodes",
 ]
 
 CLUSTER_WIDE = "cluster-wide"
@@ -109,10 +108,11 @@ def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota]
     return quotas, left_out
 
 
-def is_virtual_kubelet(node: Node) -> bool:
-    """Nodes of this kind do not count as usage."""
-    labels = node.metadata.labels
-    return labels is not None and labels.get("type") == "virtual-kubelet"
+def counted_nodes(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes that count as usage: all but virtual kubelets."""
+    return [
+        node for node in nodes if not ((labels := node.metadata.labels) and labels.get("type") == "virtual-kubelet")
+    ]
 
 
 class NodeResources:
@@ -216,7 +216,7 @@ class QuotaTracker:
         usage: list[dict[str, int]] = [{} for _ in quotas]
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
         counts: list[tuple[dict[str, int], int]] = []
-        nodes = [*filterfalse(is_virtual_kubelet, nodes)]
+        nodes = counted_nodes(nodes)
         names = [node.metadata.name for node in nodes]
         group_of = groups.ids_of_nodes(names)
         of_groups = Counter(group_of)
@@ -260,17 +260,17 @@ class QuotaTracker:
 
         A product that leaves 64 bits wraps, as upstream's does, and may then pass.
         """
-        return self._check(self._resources(group, node, delta), node, delta)
+        return _check(self._applying(node), self._resources(group, node, delta), delta)
 
     def consume(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
         """The same; if all of them are allowed, their resources are taken from what is left."""
-        resources = self._resources(group, node, delta)
-        result = self._check(resources, node, delta)
+        resources, applying = self._resources(group, node, delta), self._applying(node)
+        result = _check(applying, resources, delta)
         if result.allowed == delta:
-            for quota, left in zip(self.quotas, self.left, strict=True):
-                if quota.applies_to(node):
-                    for name in left.keys() & resources.keys():
-                        left[name] = max(0, wrap_int64(left[name] - wrap_int64(resources[name] * delta)))
+            for _, left in applying:
+                for name, amount in resources.items():
+                    if name in left:
+                        left[name] = max(0, wrap_int64(left[name] - wrap_int64(amount * delta)))
         return result
 
     def _resources(self, group: NodeGroup | None, node: Node, delta: int) -> dict[str, int]:
@@ -278,20 +278,23 @@ class QuotaTracker:
             raise AutoscalerError("", "negative nodeDelta received")
         return self.resources.of(node, group)
 
-    def _check(self, resources: dict[str, int], node: Node, delta: int) -> QuotaCheck:
-        allowed = delta
-        exceeded = []
-        for quota, left in zip(self.quotas, self.left, strict=True):
-            if not quota.applies_to(node):
-                continue
-            short = []
-            for name, amount in resources.items():
-                if amount > 0 and name in left and left[name] < wrap_int64(amount * delta):
-                    allowed = min(allowed, left[name] // amount)
-                    short.append(name)
-            if short:
-                exceeded.append(ExceededQuota(id=quota.id, resources=sorted(short)))
-        return QuotaCheck(allowed=allowed, exceeded=exceeded)
+    def _applying(self, node: Node) -> list[tuple[Quota, dict[str, int]]]:
+        """The quotas that a node counts in, and what is left of them."""
+        return [each for each in zip(self.quotas, self.left, strict=True) if each[0].applies_to(node)]
+
+
+def _check(applying: Iterable[tuple[Quota, dict[str, int]]], resources: dict[str, int], delta: int) -> QuotaCheck:
+    allowed = delta
+    exceeded = []
+    for quota, left in applying:
+        short = []
+        for name, amount in resources.items():
+            if amount > 0 and name in left and left[name] < wrap_int64(amount * delta):
+                allowed = min(allowed, left[name] // amount)
+                short.append(name)
+        if short:
+            exceeded.append(ExceededQuota(id=quota.id, resources=sorted(short)))
+    return QuotaCheck(allowed=allowed, exceeded=exceeded)
 
 
 def _add(usage: dict[str, int], resources: Mapping[str, int], times: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -58,22 +57,24 @@ def time_text(now: Moment) -> str:
 
 def status_text(status: ClusterAutoscalerStatus, now: Moment) -> str:
     """The document as YAML, keys sorted, as upstream writes it."""
-    return "".join(_lines({"time": time_text(now), **msgspec.to_builtins(status)}, ""))
+    lines: list[str] = []
+    _write({"time": time_text(now), **msgspec.to_builtins(status)}, "", lines)
+    return "".join(lines)
 
 
-def _lines(value: dict[str, Any], indent: str) -> Iterator[str]:
-    """A mapping of mappings, lists of mappings and scalars."""
+def _write(value: dict[str, Any], indent: str, lines: list[str]) -> None:
+    """Adds the lines of a mapping of mappings, lists of mappings and scalars."""
     for key in sorted(value):
         member = value[key]
         if isinstance(member, dict) and member:
-            yield f"{indent}{key}:\n"
-            yield from _lines(member, indent + "  ")
+            lines.append(f"{indent}{key}:\n")
+            _write(member, indent + "  ", lines)
         elif isinstance(member, list) and member:
-            yield f"{indent}{key}:\n"
+            lines.append(f"{indent}{key}:\n")
             for item in member:
-                first, *rest = _lines(item, indent + "  ")
-                yield f"{indent}- {first.lstrip(' ')}"
-                yield from rest
+                first = len(lines)
+                _write(item, indent + "  ", lines)
+                lines[first] = f"{indent}- {lines[first].lstrip(' ')}"
         else:
             shown = "{}" if member == {} else "[]" if member == [] else yaml_scalar(member, indent)
-            yield f"{indent}{key}: {shown}\n"
+            lines.append(f"{indent}{key}: {shown}\n")

@@ -61,17 +61,20 @@ class PodRows(Sequence[PodRecord]):
             mapped.check()
         return digester.digest(buffer[offset : offset + size])
 
-    def texts(self) -> Iterator[memoryview | None]:
-        """The JSON text of each, where it lies; None of a pod that has none of its own."""
+    def sources(self) -> Iterator[memoryview | PodRecord]:
+        """What each is read from: its JSON text, where it lies, or the record of a pod that has none of its own."""
         table, rows = self.table, self._rows
         sources, buffers = table.column("source")[rows], table.buffers
+        if (sources < 0).all():
+            yield from map(table.record, rows.tolist())
+            return
         for source in np.unique(sources[sources >= 0]).tolist():
             mapped = file_of(buffers[source])
             if mapped is not None:
                 mapped.check()
         begin, sizes = table.column("offset")[rows].tolist(), table.column("size")[rows].tolist()
-        for source, offset, size in zip(sources.tolist(), begin, sizes, strict=True):
-            yield buffers[source][offset : offset + size] if source >= 0 and size else None
+        for row, source, offset, size in zip(rows.tolist(), sources.tolist(), begin, sizes, strict=True):
+            yield buffers[source][offset : offset + size] if source >= 0 and size else table.record(row)
 
     @property
     def keys(self) -> list[str]:

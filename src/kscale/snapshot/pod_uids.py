@@ -48,19 +48,18 @@ def have_uids(
 
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     """UIDs of the pods of some rows, or their keys where they have none."""
-    keys = table.keys
-    found = [keys[row] for row in rows.tolist()]
+    found = np.empty(len(rows), dtype=np.object_)
     source, size = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
     at = table.column("offset")[rows] + table.column("uid_offset")[rows]
+    written = (source >= 0) & (size > 0)
     for number in np.unique(source[source >= 0]).tolist():
         mapped = file_of(table.buffers[number])
         if mapped is not None:
             mapped.check()
-        which = np.flatnonzero(source == number)
-        for i, uid in zip(
-            which.tolist(), _projection.strings(table.buffers[number], at[which], size[which]), strict=True
-        ):
-            found[i] = uid or found[i]
-    for i in np.flatnonzero(source == -1).tolist():
-        found[i] = table.record(int(rows[i])).uid
-    return found
+        which = np.flatnonzero(written & (source == number))
+        found[which] = _projection.strings(table.buffers[number], at[which], size[which])
+    for i in np.flatnonzero(~written).tolist():
+        row = int(rows[i])
+        found[i] = table.record(row).uid if source[i] == -1 else table.keys[row]
+    uids: list[str] = found.tolist()
+    return uids

@@ -52,13 +52,10 @@ def classify(
         is_gone = names[i] in gone or _is_leaving(nodes[i], has_instance)
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
-    by_group: dict[str, GroupReadiness] = {}
+    registered: dict[str | None, list[str]] = {group: [] for group in group_of}
     for name, group in zip(names, group_of, strict=True):
-        if group is not None:
-            record = by_group.get(group)
-            if record is None:
-                record = by_group[group] = GroupReadiness()
-            record.registered.append(name)
+        registered[group].append(name)
+    by_group = {group: GroupReadiness(registered=of) for group, of in registered.items() if group is not None}
     total = GroupReadiness(registered=names, ready=_without(names, {names[i] for i in not_ready}))
     elsewhere: dict[str | None, set[str]] = {}
     for i in not_ready:

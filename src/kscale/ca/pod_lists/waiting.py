@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -43,14 +43,12 @@ class WaitingPods:
             stamps, known = records.stamps, memo.of(_KINDS)
             kinds = memo.values(_KINDS)
             missing = np.flatnonzero(known[stamps] == 0)
-            numbers = []
+            numbers: list[int] = []
             unknown = records.take(missing)
-            for at, (text, class_of) in enumerate(zip(unknown.texts(), unknown.classes.tolist(), strict=True)):
-                facts = None if text is None else _identity_of_text(text, unknown, at)
-                identity = class_of, facts or _identity(unknown[at].pod)
+            for identity in zip(unknown.classes.tolist(), _identities(unknown), strict=True):
                 found = kinds.get(identity)
                 if found is None:
-                    found = kinds[identity] = len(kinds) + 1, unknown[at].pod
+                    found = kinds[identity] = len(kinds) + 1, unknown[len(numbers)].pod
                 numbers.append(found[0])
             known[stamps[missing]] = numbers
             return cls(records, known[stamps] - 1, [pod for _, pod in kinds.values()])
@@ -103,6 +101,14 @@ def keys_of(records: Sequence[PodRecord]) -> list[str]:
     if isinstance(records, PodRows):
         return records.keys_at(np.arange(len(records)))
     return [record.key for record in records]
+
+
+def _identities(pods: PodRows) -> Iterator[tuple[object, ...]]:
+    for at, source in enumerate(pods.sources()):
+        if isinstance(source, PodRecord):
+            yield _identity(source.pod)
+        else:
+            yield _identity_of_text(source, pods, at) or _identity(pods[at].pod)
 
 
 def _identity(pod: Pod) -> tuple[object, ...]:

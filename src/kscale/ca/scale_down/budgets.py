@@ -153,11 +153,9 @@ def _split(nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]) -> t
 
 def in_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
     """Nodes with the ids of their groups; one of no group, or whose group cannot be told, has none."""
-    found = []
-    for name in names:
-        group = None if name in groups.node_errors else groups.of_node(name)
-        found.append(NodeInGroup(node=name, group="" if group is None else group.id))
-    return found
+    names = [*names]
+    group_of = groups.ids_of_nodes(names)
+    return [NodeInGroup(node=name, group=group or "") for name, group in zip(names, group_of, strict=True)]
 
 
 def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]) -> list[BudgetGroup]:

@@ -142,8 +142,10 @@ class MovingPods:
     def uids_of(self, which: NDArray[np.int32]) -> list[str]:
         """What hints of some pods go by: the UID, or the name of a pod without one."""
         known = len(self._rows)
-        listed = iter(uids_of(self._snapshot.table, self._rows[which[which < known]]))
-        return [next(listed) if i < known else self._more[i - known].uid for i in which.tolist()]
+        found = uids_of(self._snapshot.table, self._rows[which[which < known]])
+        for at in np.flatnonzero(which >= known).tolist():  # in order, so that each comes to stand where it belongs
+            found.insert(at, self._more[which[at] - known].uid)
+        return found
 
     @property
     def uid_numbers(self) -> tuple[NDArray[np.int32], dict[str, int]]:

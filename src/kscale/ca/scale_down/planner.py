@@ -33,7 +33,7 @@ from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_i
 from kscale.ca.scale_down.unremovable import UnremovableNodes
 from kscale.effects import duration, later
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.scheduling.place import PlaceState
 from kscale.snapshot.record import PodRecord
 
@@ -220,15 +220,15 @@ class PlannerLoop:
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         judge = NodeJudge(self.given, simulator, self.injected_on, self.inputs.gpu_label)
         self.judged = dict(zip(names, judge.judge(names, self.unremovable.until), strict=True))
-        self.unremovable.add_all(
-            (name, verdict.reason) for name, verdict in self.judged.items() if verdict.reason is not None
-        )
-        eligible = [name for name, verdict in self.judged.items() if verdict.reason is None]
+        stay = {name: verdict.reason for name, verdict in self.judged.items() if verdict.reason is not None}
+        self.unremovable.add_all(stay)
+        eligible = [name for name in self.judged if name not in stay]
         if self.exhaustive:
             self.judge_alone = partial(self._alone, eligible, destinations.copy())
             return self._removable_without_barred(eligible, simulator, destinations)
         limit = unneeded_limit(before, self.interval, self.options)
-        atomic = np.fromiter(map(self._is_atomic, eligible), np.uint8)
+        atomic_groups = {group.id for group in self.groups if self._is_atomic(group)}
+        atomic = np.array([group in atomic_groups for group in self.groups.ids_of_nodes(eligible)], dtype=np.uint8)
         looked = eligible if self.max_simulations is None else eligible[: self.max_simulations]
         found = self._judge(looked, simulator, destinations, limit=limit, atomic=atomic[: len(looked)])
         self.skipped = eligible[len(found) :]
@@ -297,10 +297,9 @@ class PlannerLoop:
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
-    def _is_atomic(self, name: str) -> bool:
+    def _is_atomic(self, group: NodeGroup) -> bool:
         try:
-            group = self.groups.of_node(name)
-            return group is not None and group.options_or(self.options.node_group_defaults).zero_or_max_node_scaling
+            return group.options_or(self.options.node_group_defaults).zero_or_max_node_scaling
         except ProviderError:
             return False
 

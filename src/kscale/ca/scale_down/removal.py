@@ -296,7 +296,7 @@ def _written(
     cursor: int,
     before: PlaceState,
 ) -> PlaceState:
-    fresh = dict(zip(pods.uids_of(which), map(names.__getitem__, nodes.tolist()), strict=True))
+    fresh = {uid: names[node] for uid, node in zip(pods.uids_of(which), nodes.tolist(), strict=True)}
     return PlaceState(cursor=cursor, hints={**before.hints, **fresh}, old_hints=before.old_hints)
 
 

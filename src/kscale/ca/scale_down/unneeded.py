@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -72,16 +73,20 @@ def update_unneeded(
 
     ``since`` (name -> time) is what a caller keeps between passes.
     """
+    removable = [*removable]
+    names = [item.node.metadata.name for item in removable]
+    group_of = groups.ids_of_nodes(names)
+    thresholds = {group: _Thresholds.of(None if group is None else groups[group], options) for group in {*group_of}}
     found = []
-    for item in removable:
-        threshold, error = _threshold(item.node, groups, options)
+    for item, name, group in zip(removable, names, group_of, strict=True):
+        own = thresholds[group]
         found.append(
             UnneededNode(
                 node=item.node,
                 drain=item.drain,
-                since=since.get(item.node.metadata.name, now),
-                threshold=threshold,
-                threshold_error=error,
+                since=since.get(name, now),
+                threshold=own.ready if is_ready(item.node) else own.unready,
+                threshold_error=own.error,
                 risky=item.risky,
                 on_completion=item.on_completion,
             )
@@ -89,19 +94,23 @@ def update_unneeded(
     return found
 
 
-def _threshold(node: Node, groups: Groups, options: AutoscalingOptions) -> tuple[int, str | None]:
-    try:
-        group = groups.of_node(node.metadata.name)
-    except ProviderError:
-        return 0, None
-    if group is None:
-        return 0, None
-    try:
-        own = group.options_or(options.node_group_defaults)
-    except ProviderError as error:
-        return 0, error.message
-    ready = is_ready(node)
-    return duration(own.scale_down_unneeded_time if ready else own.scale_down_unready_time), None
+class _Thresholds(NamedTuple):
+    """How long nodes of a group have to be unneeded, in nanoseconds; ``error``: why that cannot be told."""
+
+    ready: int = 0
+    unready: int = 0
+    error: str | None = None
+
+    @classmethod
+    def of(cls, group: NodeGroup | None, options: AutoscalingOptions) -> _Thresholds:
+        """Of a group; None: of nodes of no group, or of one that cannot be told."""
+        if group is None:
+            return cls()
+        try:
+            own = group.options_or(options.node_group_defaults)
+        except ProviderError as error:
+            return cls(error=error.message)
+        return cls(duration(own.scale_down_unneeded_time), duration(own.scale_down_unready_time))
 
 
 def load_from_taints(nodes: Iterable[Node], *, ttl: int, now: Moment) -> dict[str, Moment]:

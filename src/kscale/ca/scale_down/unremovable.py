@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Mapping
 
 import msgspec
 
@@ -41,14 +41,10 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         """Whether this pass found a reason."""
         return name in self.nodes
 
-    def add_all(self, found: Iterable[tuple[str, str]]) -> None:
-        """Records the reasons of many nodes: (name, reason)."""
-        known: dict[str, UnremovableNode] = {}
-        for name, reason in found:
-            node = known.get(reason)
-            if node is None:
-                node = known[reason] = UnremovableNode(reason=reason)
-            self.nodes[name] = node
+    def add_all(self, reasons: Mapping[str, str]) -> None:
+        """Records the reasons of many nodes, by name."""
+        known = {reason: UnremovableNode(reason=reason) for reason in {*reasons.values()}}
+        self.nodes.update(zip(reasons, map(known.__getitem__, reasons.values()), strict=True))
 
     def add(
         self, name: str, reason: str, *, blocking_pod: BlockingPod | None = None, until: Moment | None = None

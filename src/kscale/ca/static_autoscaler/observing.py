@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from kscale.ca.balancing import ScaleUpInfo
@@ -176,7 +177,7 @@ def of_latencies(found: Iterable[NodeLatency]) -> list[Observation]:
 
 def of_unremovable(unremovable: Mapping[str, UnremovableNode]) -> list[Observation]:
     """Why nodes stay; of reasons that nothing stays for nothing is said."""
-    counts = Counter(item.reason for item in unremovable.values())
+    counts = Counter(map(attrgetter("reason"), unremovable.values()))
     return [observation("unremovable_nodes_count", count, reason=reason) for reason, count in counts.items()]
 
 
