@@ -141,14 +141,18 @@ class Scene:
         return self.found(), self.sizes(), self.events()
 
     async def settled(self) -> tuple[dict[str, Any], dict[str, int], Any]:
-        """What there is once it has not changed for four syncs, and every HPA was looked at."""
+        """What there is once it has not changed for four syncs, and every HPA was looked at, also after it was resized
+        (a machine that is slow may not come to that within four syncs)."""
         last: Any = None
         since = 0.0
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(150):
             while True:
                 now = await asyncio.to_thread(self.all)
-                if now != last or not all(each.get("conditions") for each in now[0].values()):
+                statuses, sizes, _ = now
+                seen = all(each.get("conditions") for each in statuses.values())
+                seen = seen and all(statuses[name].get("currentReplicas", 0) == size for name, size in sizes.items())
+                if now != last or not seen:
                     last, since = now, loop.time()
                 elif loop.time() - since > 8:
                     return now

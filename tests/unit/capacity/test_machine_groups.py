@@ -135,7 +135,7 @@ def test_owners_that_cannot_be_scaled(notes: dict[str, str], replicas: int, said
 
 
 def test_what_machines_hand_on_to_their_nodes() -> None:
-    """``TestTaints`` and ``TestLabels`` of upstream, among others."""
+    """``TestGetManagedNodeLabelsFromLabels`` of upstream, among others."""
     data = _data(
         "md",
         {

@@ -207,6 +207,33 @@ def test_machines_are_asked_for_anew_after_one_that_never_registered_is_deleted(
         client.close()
 
 
+def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server drops what waits in too long a queue: no more than a hundred are under way."""
+    nodes = [node(f"n{i}", pool="b") for i in range(250)]
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        client = ExternalGroups({"address": server.url}, lambda: nodes)
+        under_way, most = 0, 0
+        begin, ended = client._begin, client._ended
+
+        def begun(method: str, **given: Any) -> Any:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            return begin(method, **given)
+
+        def end(answer: Any) -> Any:
+            nonlocal under_way
+            under_way -= 1
+            return ended(answer)
+
+        monkeypatch.setattr(client, "_begin", begun)
+        monkeypatch.setattr(client, "_ended", end)
+        _, b = client.refresh()
+        assert b.nodes == [each.name for each in nodes if each.name != "n1"]
+        assert (most, under_way) == (100, 0)
+        client.close()
+
+
 def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(cloud: Cloud) -> None:
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))

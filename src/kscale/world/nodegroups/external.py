@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +42,7 @@ _log = logging.getLogger(__name__)
 _KEYS: Final = frozenset({"address", "key", "cert", "cacert", "grpc_timeout"})
 _TIMEOUT: Final = "5s"
 _RUNNING: Final = InstanceStatus()
+_AT_ONCE: Final = 100
 _STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistered"}
 
 
@@ -140,18 +143,23 @@ class ExternalGroups(Provider):
 
     def _homes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
         """The group that the provider says each node is of, by the node's name, and what it said in place of a group;
-        all are asked for side by side."""
-        asked = [(node.name, self._begin("NodeGroupForNode", node=external_node(node))) for node in nodes]
+        some are asked for side by side: a server of gRPC drops what waits in too long a queue."""
+        asked: deque[tuple[str, Any]] = deque()
+        waiting = iter(nodes)
         found: dict[str, str] = {}
         errors: dict[str, str] = {}
-        for name, answer in asked:
+        while True:
+            for node in islice(waiting, _AT_ONCE - len(asked)):
+                asked.append((node.name, self._begin("NodeGroupForNode", node=external_node(node))))
+            if not asked:
+                return found, errors
+            name, answer = asked.popleft()
             try:
                 if of := self._ended(answer).nodeGroup.id:
                     found[name] = of
             except ProviderError as error:
                 _log.warning("Failed to find node group for %s: %s", name, error.message)
                 errors[name] = error.message
-        return found, errors
 
     def _fetch(self, group: str) -> Instances:
         return [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
