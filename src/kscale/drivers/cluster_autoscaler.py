@@ -51,7 +51,7 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
-from kscale.world.protocols import Change, Clock, Stores, Watch
+from kscale.world.protocols import Change, Clock, GoesBy, Stores, Watch
 from kscale.world.serve.snapshotz import SnapshotDesk
 
 __all__ = ["AutoscalerProcess", "ClusterAutoscaler", "NodeBoard", "NotStartedError", "farewell", "reach_nodes"]
@@ -249,6 +249,11 @@ class ClusterAutoscaler:
             last_scale_down_delete=_or_never(memory.last_scale_down),
             last_provisioning_request=_or_never(self.state.provisioning.last_processed),
         )
+
+    @property
+    def goes_by(self) -> GoesBy:
+        """The cloud."""
+        return GoesBy(cloud=True)
 
     def repeats_until(self) -> Moment:
         """Of rounds before this moment, the cluster and the cloud being as they were in the last, nothing else can come

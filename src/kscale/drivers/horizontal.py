@@ -119,6 +119,10 @@ class HorizontalController:
             found.append(key)
         return found
 
+    def waiting(self, now: Moment) -> set[str]:
+        """What :meth:`take_all` would take."""
+        return self._queue.waiting(now)
+
     @property
     def queue_metrics(self) -> QueueMetrics:
         """What the queue has counted."""

@@ -7,25 +7,28 @@ Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
 
 from kscale.drivers.horizontal import HorizontalController, Tombstone
 from kscale.drivers.queue_metrics import QUEUE_METRICS
-from kscale.effects import SECOND, Discover, Metric, Moment, Observation, Progress, Steps, from_text
-from kscale.hpa.batch import reconcile_all
+from kscale.effects import SECOND, ZERO_TIME, Discover, Metric, Moment, Observation, Progress, Steps, from_text
+from kscale.hpa.batch import Reconciled, reconcile_all
 from kscale.hpa.metrics import METRICS, NUM_HPAS
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import reconcile
 from kscale.hpa.state import ControllerState, is_older
+from kscale.hpa.steady import is_settled, repeated
 from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.meta import KubeObject
 from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.pod_index import PodIndex
-from kscale.world.protocols import Change, Stores, Watch
+from kscale.world.protocols import Change, GoesBy, Stores, Watch
 
 __all__ = ["HORIZONTAL_METRICS", "NAME", "HorizontalAutoscaler", "HorizontalSight"]
 
@@ -36,6 +39,7 @@ _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
 _USUAL: Final = RESTMapper()
 _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
 _FRESH: Final = 4  # sync periods
+_FOR_EVER: Final = 2**63 - 1
 _LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
 
 HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
@@ -52,6 +56,15 @@ class HorizontalSight:
     scales: dict[str, Scale] = field(default_factory=dict)
     pods: PodIndex | None = None
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The last round: its HPAs, what came of it, and how long was asked before it was decided."""
+
+    hpas: dict[str, HorizontalPodAutoscaler]
+    found: Reconciled
+    asking: int
 
 
 class HorizontalAutoscaler:
@@ -87,6 +100,8 @@ class HorizontalAutoscaler:
         self._mapper = _USUAL
         self._mapper_tick = -1
         self._left_alone: dict[str, str] = {}
+        self._last: _Round | None = None
+        self._changed: dict[str, HorizontalPodAutoscaler | None] = {}
 
     # -- where the stores live ---------------------------------------------------------------------------------------
 
@@ -94,6 +109,7 @@ class HorizontalAutoscaler:
         """Another HPA, or the target of one; the latter is looked at when its HPA is due."""
         if change.watch.kind == _KIND:
             self._changes.append((change, now))
+            self._note_change(change)
 
     def next_due(self) -> Moment | None:
         """When an HPA is due."""
@@ -103,6 +119,7 @@ class HorizontalAutoscaler:
     def observe(self, stores: Stores, now: Moment) -> HorizontalSight:
         """The HPAs that are due, and what they need of what is watched."""
         self._take_in()
+        self._last, self._changed = None, {}
         hpas: list[HorizontalPodAutoscaler] = []
         gone: list[str] = []
         scales: dict[str, Scale] = {}
@@ -188,6 +205,8 @@ class HorizontalAutoscaler:
                 within=self.options.sync_period_ns // 3,
             )
             controller.done_all(found, now=now, ended=(yield from progress.clock()))
+            if len(due) == len(sight.scales) and not sight.gone:
+                self._last = _Round({hpa.key: hpa for hpa in due}, found, found.at - now)
             for key, problem in found.problems.items():
                 _log.error("HorizontalPodAutoscaler %s cannot be reconciled: %s", key, problem)
         if sight.hpas or sight.gone:
@@ -196,6 +215,45 @@ class HorizontalAutoscaler:
                 Observation(name=_LEFT_ALONE.name, value=float(len(self._left_alone))),
                 *controller.queue_metrics.observations(progress.now),
             )
+
+    # -- rounds that are left out --------------------------------------------------------------------------------------
+
+    @property
+    def goes_by(self) -> GoesBy:
+        """Metrics; of HPAs it knows what it has written itself."""
+        return GoesBy(metrics=True, judged=frozenset({_KIND}))
+
+    def _note_change(self, change: Change) -> None:
+        new = change.new
+        key = (new or change.old).key  # type: ignore[union-attr]  # one of the two is there
+        self._changed[key] = new if isinstance(new, HorizontalPodAutoscaler) else None
+
+    def repeats_until(self) -> Moment:
+        """For ever, where the columns said all of all HPAs: what time changes is decided anew (:meth:`repeat`)."""
+        last = self._last
+        if last is None or not is_settled(last.found):
+            return ZERO_TIME
+        hpas = last.hpas.values()
+        references = [hpa.spec.scale_target_ref for hpa in hpas]
+        usual = all(_is_usual(each.api_version, each.kind) for each in references)
+        return _FOR_EVER if usual and not any(hpa.metadata.managed_fields for hpa in hpas) else ZERO_TIME
+
+    def repeat(self, now: Moment) -> Moment | None:
+        """Takes a round for done in which all that was decided in the last is decided again; the moment at which it
+        ends. None: it has to be run."""
+        self._take_in()
+        last, controller = self._last, self.controller
+        if last is None or controller.waiting(now) != last.hpas.keys():
+            return None
+        hpas = _as_written(last, self._changed)
+        ended = now + last.asking
+        found = None if hpas is None else repeated(last.found, ended, self.options)
+        if hpas is None or found is None:
+            return None
+        controller.take_all(now)
+        controller.done_all(found, now=now, ended=ended)
+        self._last, self._changed = replace(last, hpas=hpas, found=found), {}
+        return ended
 
     def _is_behind(self, hpa: HorizontalPodAutoscaler, seen: str, now: Moment) -> Steps[bool]:
         """Whether the watch has not brought yet what was written of it."""
@@ -240,6 +298,23 @@ class HorizontalAutoscaler:
             else:
                 self._mapper, self._mapper_tick = outcome.value, tick
         return self._mapper
+
+
+def _as_written(
+    last: _Round, changed: Mapping[str, HorizontalPodAutoscaler | None]
+) -> dict[str, HorizontalPodAutoscaler] | None:
+    """The HPAs after a round; None: they are not what it made of them, or not yet."""
+    written = last.found.written
+    if changed.keys() != written.keys():
+        return None
+    for key, status in written.items():
+        before, after = last.hpas[key], changed[key]
+        if after is None or after.spec is not before.spec or after.status != status:
+            return None
+        metadata = msgspec.structs.replace(before.metadata, resource_version=after.metadata.resource_version)
+        if metadata != after.metadata:
+            return None
+    return {key: changed.get(key) or hpa for key, hpa in last.hpas.items()}
 
 
 def _is_usual(api_version: str, kind: str) -> bool:

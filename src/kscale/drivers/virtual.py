@@ -24,7 +24,7 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.effects.virtual_time import Running
-from kscale.world.protocols import Change
+from kscale.world.protocols import Change, GoesBy
 
 __all__ = ["Repeating", "VirtualDrive", "changes_something"]
 
@@ -45,6 +45,11 @@ def changes_something(action: Action) -> bool:
 @runtime_checkable
 class Repeating(Protocol):
     """A driver that knows when a round would only find what the last one found."""
+
+    @property
+    def goes_by(self) -> GoesBy:
+        """What must be as it was."""
+        ...
 
     def repeats_until(self) -> Moment:
         """Asked after a round that changed nothing: of rounds before this moment, everything that they go by being as

@@ -14,7 +14,7 @@ from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.ticker import Ticker
 from kscale.drivers.vpa_planning import RoundPlanner, plan_watches
 from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, limit_range_watch, vpa_watch
-from kscale.effects import Action, Moment, Progress, Steps, duration, foreseen_steps
+from kscale.effects import ZERO_TIME, Action, Moment, Progress, Steps, duration, foreseen_steps
 from kscale.objects.core import LimitRange, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.vpa import VerticalPodAutoscaler
@@ -24,11 +24,13 @@ from kscale.vpa.metrics import METRICS
 from kscale.vpa.options import UpdaterOptions
 from kscale.vpa.scales import ScaleCache
 from kscale.vpa.updater import ScalingDirection, UpdaterResult, UpdaterRound, UpdaterState, updater_steps
-from kscale.world.protocols import Change, Stores, Watch
+from kscale.vpa.updater.controlled import is_acting
+from kscale.world.protocols import Change, GoesBy, Stores, Watch
 
 __all__ = ["UPDATER_METRICS", "UpdaterSight", "VpaUpdater", "updater_program"]
 
 _log = logging.getLogger(__name__)
+_FOR_EVER: Final = 2**63 - 1
 _PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith("vpa_updater_"))
@@ -72,6 +74,8 @@ class VpaUpdater:
         self._limits: dict[tuple[str, str], LimitRange | None] = {}
         self._monitored, self._active = monitored, active
         self._loops: Ticker | None = None
+        self._acts = True
+        """Whether a VPA acted in the last loop, or does since."""
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -87,6 +91,8 @@ class VpaUpdater:
         if RoundPlanner.looks_at(change):
             return
         item = change.new or change.old
+        if isinstance(item, VerticalPodAutoscaler):
+            self._acts = self._acts or is_acting(item)
         if isinstance(item, LimitRange):
             self._limits[item.namespace, item.name] = change.new if isinstance(change.new, LimitRange) else None
         else:
@@ -110,6 +116,7 @@ class VpaUpdater:
             self._monitored()
             return None
         self._loops.take(now)
+        self._acts = False
         vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
         pods = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
         return UpdaterSight(vpas, pods, controllers, () if self._planner is None else self._planner.seen(stores))
@@ -118,6 +125,7 @@ class VpaUpdater:
         """A loop."""
         if sight is None:
             return
+        self._acts = self._acts or any(map(is_acting, sight.vpas))
         progress = Progress(now)
         yield from self._feed.discover_steps(progress)
         given = UpdaterRound(
@@ -130,6 +138,23 @@ class VpaUpdater:
         )
         self._tell(result)
         self._active()
+
+    @property
+    def goes_by(self) -> GoesBy:
+        """Whether VPAs act, of which it is told; without any nothing else makes a difference."""
+        return GoesBy(judged=frozenset(watch.kind for watch in self.watches))
+
+    def repeats_until(self) -> Moment:
+        """For ever, where no VPA acts. (How long ago things happened is not looked at: other loops are run.)"""
+        return ZERO_TIME if self._acts or self._planner is not None else _FOR_EVER
+
+    def repeat(self, now: Moment) -> Moment | None:
+        """Takes a loop for done in which no VPA acts. None: it has to be run."""
+        if self._acts or self._loops is None:
+            return None
+        self._loops.take(now)
+        self._active()
+        return now
 
     def _plan_steps(
         self, planner: RoundPlanner, sight: UpdaterSight, given: UpdaterRound, progress: Progress

@@ -70,6 +70,10 @@ class WorkQueue:
         self.metrics.taken(key, now)
         return key
 
+    def waiting(self, now: int) -> set[str]:
+        """The keys that may be taken by then, if none is added."""
+        return {*self._ready, *(key for key, due in self._due.items() if due <= now)}
+
     @property
     def ready(self) -> bool:
         """Whether a key waits for nothing but somebody to take it."""

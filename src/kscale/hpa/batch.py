@@ -37,8 +37,8 @@ from kscale.errors import InputError
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.batch_specs import target_references
 from kscale.hpa.calculation import Replicas
-from kscale.hpa.decisions import BRANCHES, decide_columns
-from kscale.hpa.encode import Observed, choose, keys_of
+from kscale.hpa.decisions import BRANCHES, Decisions, decide_columns
+from kscale.hpa.encode import Encoded, Observed, choose, keys_of
 from kscale.hpa.gathered import GatheredMetrics
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
@@ -47,7 +47,7 @@ from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import TargetScale, ask_scale
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.collector import collector_paused
 
@@ -65,6 +65,9 @@ class Reconciled:
     ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
     ``unfinished``: keys of those that there was no time for, of which nothing has changed; ``problems``: what of an HPA
     was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns say.
+
+    ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses that were
+    written of those of which the columns say all, by key.
     """
 
     keys: Sequence[str]
@@ -73,6 +76,10 @@ class Reconciled:
     unfinished: Sequence[str]
     problems: Mapping[str, Exception]
     records: Mapping[str, Reconciliation]
+    given: Encoded
+    decisions: Decisions
+    at: Moment
+    written: Mapping[str, HorizontalPodAutoscalerStatus]
 
 
 def reconcile_all(
@@ -335,6 +342,7 @@ class _Batch:
         done, unfinished = [], []
         problems: dict[str, Exception] = {}
         records = {}
+        written = {}
         for running in runs:
             row, record = running.row, running.record
             key = self.keys[row]
@@ -349,6 +357,10 @@ class _Batch:
             elif running.by_columns:
                 if record.state.written is not None:
                     rest[row] = msgspec.structs.replace(rest[row], written=record.state.written)
+                if record.status_written:
+                    written[key] = record.status
+                elif record.error is not None:  # the write was refused
+                    records[key] = record
             else:
                 records[key] = record
                 others[row] = record.state
@@ -366,6 +378,10 @@ class _Batch:
             unfinished=unfinished,
             problems=problems,
             records=records,
+            given=self.given,
+            decisions=self.decisions,
+            at=self.at,
+            written=written,
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kscale.drivers.driver import Driver
-from kscale.drivers.virtual import VirtualDrive
+from kscale.drivers.virtual import Repeating, VirtualDrive
 from kscale.effects import SECOND, Moment, to_text
 from kscale.errors import InputError
 from kscale.objects.meta import KubeObject
@@ -109,7 +109,8 @@ class _Run:
         world = self.world
         stores = world.stores(driver.watches)
         perform = self.log.listening(driver.name, world.perform)
-        inputs = partial(world.inputs, stores) if skip else None
+        goes_by = driver.goes_by if skip and isinstance(driver, Repeating) else None
+        inputs = None if goes_by is None else partial(world.inputs, stores, goes_by)
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 
     def run(self, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> Simulation:

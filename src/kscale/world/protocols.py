@@ -27,6 +27,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "Change",
     "Clock",
+    "GoesBy",
     "History",
     "Metrics",
     "MetricsAnswer",
@@ -53,6 +54,15 @@ class Clock(Protocol):
     def monotonic(self) -> int:
         """Nanoseconds since some moment; never set back. What waiting goes by."""
         ...
+
+
+class GoesBy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rounds of a driver go by beside the kinds that it watches. ``judged``: kinds among those of whose
+    changes it says itself whether they make a difference, as it is told of them."""
+
+    cloud: bool = False
+    metrics: bool = False
+    judged: frozenset[str] = frozenset()
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):

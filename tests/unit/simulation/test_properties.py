@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -88,7 +89,8 @@ class Trial:
         health = HealthCheck(HealthCheckOptions(), world.time.now)
         driver = ClusterAutoscaler(OPTIONS, AutoscalerProcess(dra=False), world.clock, health, NodeBoard())
         stores = world.stores(driver.watches)
-        return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=lambda: world.inputs(stores))
+        inputs = partial(world.inputs, stores, driver.goes_by)
+        return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=inputs)
 
     def fault(self, action: Action, now: Moment) -> ApiError | int | None:
         del now

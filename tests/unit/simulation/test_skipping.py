@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, simulate
+from unit.drivers.vpa_world import autoscaler
 from unit.simulation.test_simulation import scenario
 from unit.world.simulated_cases import workload
 
@@ -24,9 +25,9 @@ def told(run: Simulation) -> bytes:
     return to_json(report) + run.decisions.to_bytes() + repr(columns).encode()
 
 
-def skipped(run: Simulation) -> float:
-    """The share of the Cluster Autoscaler's loops that were left out."""
-    use = next(each for each in run.report.controllers if each.name == "cluster-autoscaler")
+def skipped(run: Simulation, name: str = "cluster-autoscaler") -> float:
+    """The share of the rounds of an autoscaler that were left out."""
+    use = next(each for each in run.report.controllers if each.name == name)
     return use.skipped / use.rounds
 
 
@@ -48,6 +49,7 @@ HPA = {
         ],
     },
 }
+MEMORY_ONLY = {"containerPolicies": [{"containerName": "*", "controlledResources": ["memory"]}]}
 BUDGET = {
     "apiVersion": "policy/v1",
     "kind": "PodDisruptionBudget",
@@ -107,3 +109,20 @@ def test_skipping_changes_nothing(name: str) -> None:
     assert told(fast) == told(slow)
     assert skipped(slow) == 0
     assert skipped(fast) >= share
+
+
+@pytest.mark.parametrize(("mode", "share"), [("Off", 0.8), ("Recreate", 0.0)])
+def test_rounds_of_hpa_and_updater_are_left_out(mode: str, share: float) -> None:
+    """Load changes every five minutes, a sync period is fifteen seconds; an updater has work only where a VPA acts."""
+    vpa = autoscaler("web", kind="Deployment", updatePolicy={"updateMode": mode}, resourcePolicy=MEMORY_ONLY)
+    made = scenario(
+        horizon="12m",
+        objects=[WEB, HPA, vpa],
+        load=[{"workload": "Deployment/shop/web", "total": {"cpu": {"steps": [["0s", 2], ["5m", 3]]}}}],
+        controllers={"horizontal": {}, "vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}},
+    )
+    fast, slow = (simulate(build(msgspec.convert(made, Scenario)), skip=skip) for skip in (True, False))
+    assert told(fast) == told(slow)
+    assert skipped(fast, "horizontal-pod-autoscaler") >= 0.75
+    assert share <= skipped(fast, "vpa-updater") <= (share and 1)
+    assert skipped(fast, "vpa-recommender") == 0

@@ -11,10 +11,11 @@ from kscale.effects import Action, ApiError, GetMetric, Progress
 from kscale.errors import InputError
 from kscale.objects.decode import from_dict
 from kscale.objects.metrics import ExternalMetricValueList, PodMetrics
+from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.selector_text import parse_selector
 from kscale.vpa import RecommenderOptions, RecommenderState
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
-from kscale.vpa.recommender.metrics_sources import external_metrics_steps, usage_of_pods
+from kscale.vpa.recommender.metrics_sources import external_metrics_steps, usage_of_columns, usage_of_pods
 from unit.vpa.builders import vpa
 from unit.vpa.worlds import World
 
@@ -135,3 +136,21 @@ def test_a_name_that_is_no_label_value_is_an_error() -> None:
     assert asked == []
     assert isinstance(found, ApiError)
     assert found.message.startswith("values[0][pod]: Invalid value")
+
+
+def test_columns_tell_what_objects_tell() -> None:
+    pods = [
+        metrics("a", "2027-01-15T08:00:00Z", c={"cpu": "250m", "memory": "100Mi"}, side={"memory": "1500m"}),
+        metrics("none", None),
+        metrics("b", "2027-01-15T08:00:30.5Z", c={"cpu": "1n", "nvidia.com/gpu": "1"}),
+    ]
+    told, expected = usage_of_columns(PodUsage.of(pods)), usage_of_pods(pods)
+    assert told.containers == expected.containers
+    for name in ("container", "time", "value", "kind"):
+        assert getattr(told, name).tolist() == getattr(expected, name).tolist()
+        assert getattr(told, name).dtype == getattr(expected, name).dtype
+
+
+def test_columns_need_times_too() -> None:
+    with pytest.raises(InputError, match="PodMetrics shop/a: timestamp: usage without a time"):
+        usage_of_columns(PodUsage.of([metrics("a", None, c={"cpu": "1"})]))

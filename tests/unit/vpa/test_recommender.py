@@ -14,7 +14,8 @@ from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.autoscaling import Scale
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValueList, PodMetrics, PodMetricsList
+from kscale.objects.metrics import ExternalMetricValueList, PodMetrics
+from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper, ServedResource
 from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.vpa import (
@@ -49,7 +50,7 @@ RESPONSES = "vpa_recommender_metric_server_responses{{is_error={},client_name=de
 def no_usage(action: Action) -> Any:
     """Nobody uses anything; there is nothing else."""
     if isinstance(action, GetMetric):
-        return PodMetricsList() if action.api == "resource" else ExternalMetricValueList()
+        return PodUsage.of([]) if action.api == "resource" else ExternalMetricValueList()
     return []
 
 
@@ -207,11 +208,11 @@ def test_usage_is_asked_for() -> None:
     state = RecommenderState(RecommenderOptions(vpa_object_namespace="default"))
 
     def answer(action: Action) -> Any:
-        return PodMetricsList(items=[usage("pod", "2")]) if isinstance(action, GetMetric) else []
+        return PodUsage.of([usage("pod", "2")]) if isinstance(action, GetMetric) else []
 
     world = World(answer=answer)
     result, _ = play(state, world, vpas=[vpa()], pods=seen(pod(container("c"))), controllers=owned())
-    assert world.actions[0] == GetMetric(api="resource", namespace="default")
+    assert world.actions[0] == GetMetric(api="resource", namespace="default", columns=True)
     (aggregate,) = state.aggregates.values()
     assert int(state.store.samples[aggregate.row]) == 1
     assert result.errors == []
@@ -252,7 +253,7 @@ def test_external_metrics_are_asked_for_instead() -> None:
 
 def test_usage_of_a_pod_that_just_went_still_counts() -> None:
     state = RecommenderState()
-    answer = World(answer=lambda a: PodMetricsList(items=[usage("pod", "2")]) if isinstance(a, GetMetric) else [])
+    answer = World(answer=lambda a: PodUsage.of([usage("pod", "2")]) if isinstance(a, GetMetric) else [])
     play(state, vpas=[vpa()], pods=seen(pod(container("c"))), controllers=owned())
     result, _ = play(state, answer, T0 + SECOND, vpas=[vpa()], pods=PodChanges(gone=[("default", "pod")]))
     assert (result.errors, state.pods) == ([], {})

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from kscale.effects import ApiError, GetMetric, Observe, Progress, StepsOf
 from kscale.objects.metrics import PodMetricsList
+from kscale.objects.pod_metrics import PodUsage
 from kscale.vpa.metrics import Tally
 from kscale.vpa.model import RecommenderState, Usage, UsageError, add_usage
 from kscale.vpa.oom import OutOfMemory, usage_of
 from kscale.vpa.quality import Quality
-from kscale.vpa.recommender.metrics_sources import external_metrics_steps, usage_of_pods
+from kscale.vpa.recommender.metrics_sources import external_metrics_steps, usage_of_columns, usage_of_pods
 
 __all__ = ["load_metrics_steps"]
 
@@ -41,15 +42,15 @@ def _asked_for(
 ) -> StepsOf[GetMetric, list[Usage]]:
     """What metrics-server says, or external metrics; nothing where they say nothing."""
     namespace = state.options.vpa_object_namespace
-    answer: PodMetricsList | ApiError
+    answer: PodUsage | PodMetricsList | ApiError
     if state.options.use_external_metrics:
         answer = yield from external_metrics_steps(state, progress, namespace)
     else:
-        outcome = yield from progress.act(GetMetric(api="resource", namespace=namespace))
+        outcome = yield from progress.act(GetMetric(api="resource", namespace=namespace, columns=True))
         answer = outcome.error if outcome.error is not None else outcome.value
     refused = isinstance(answer, ApiError)
     tally.count("vpa_recommender_metric_server_responses", {"is_error": refused, "client_name": _CLIENT})
     if isinstance(answer, ApiError):
         diagnostics.append(f"Cannot get ContainerMetricsSnapshot from MetricsClient: {answer.message}")
         return []
-    return [usage_of_pods(answer.items)]
+    return [usage_of_columns(answer) if isinstance(answer, PodUsage) else usage_of_pods(answer.items)]

@@ -22,7 +22,8 @@ from kscale.effects import (
     timedelta_of,
 )
 from kscale.effects.outcomes import NOT_FOUND
-from kscale.objects.metrics import ExternalMetricValueList, PodMetricsList
+from kscale.objects.metrics import ExternalMetricValueList
+from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.vpa.checkpoint import load_all
 from kscale.vpa.controllers import Controllers
@@ -101,7 +102,7 @@ def _nothing_more(action: Action) -> Any:
         case GetMetric(api="external"):
             return ExternalMetricValueList()
         case GetMetric():
-            return PodMetricsList()
+            return PodUsage.of([])
         case GetScale():
             return ApiError("nothing more is known", 404, NOT_FOUND)
     return []

@@ -11,12 +11,13 @@ from kscale.errors import InputError, Problem
 from kscale.objects.base import ResourceList
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics, PodMetricsList
+from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.selectors import EQUALS, Selector, SelectorError, requirement
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, RecommenderState, Usage
 from kscale.vpa.model.usage import ContainerName
 from kscale.vpa.resources import CPU, MEMORY
 
-__all__ = ["external_metrics_steps", "usage_of_pods"]
+__all__ = ["external_metrics_steps", "usage_of_columns", "usage_of_pods"]
 
 
 def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
@@ -52,6 +53,38 @@ def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
         np.array(values, np.int64),
         np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count),
     )
+
+
+def usage_of_columns(found: PodUsage) -> Usage:
+    """The same of columns."""
+    counts = np.diff(found.ends, prepend=0)
+    untimed = np.flatnonzero((found.time == ZERO_TIME) & (counts > 0))
+    if len(untimed):
+        key = found.keys[int(untimed[0])]
+        raise InputError(Problem("usage without a time", f"PodMetrics {key}", field="timestamp"))
+    values = np.zeros((len(found.container), 2), np.int64)
+    for name, milli, _ in found.columns():
+        if name == CPU:
+            values[:, CPU_SAMPLE] = milli
+        elif name == MEMORY:
+            values[:, MEMORY_SAMPLE] = -(-milli // 1000)  # bytes, rounded up as Quantity.Value does
+    return Usage(
+        names_of_containers(found),
+        np.repeat(np.arange(len(values), dtype=np.int32), 2),
+        np.repeat(found.time, 2 * counts),
+        values.ravel(),
+        np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), len(values)),
+    )
+
+
+def names_of_containers(found: PodUsage) -> list[ContainerName]:
+    """Of each container whose it is."""
+    counts, containers = np.diff(found.ends, prepend=0).tolist(), found.containers
+    pods = [key.partition("/") for key, count in zip(found.keys, counts, strict=True) for _ in range(count)]
+    return [
+        (namespace, pod, containers[number])
+        for (namespace, _, pod), number in zip(pods, found.container.tolist(), strict=True)
+    ]
 
 
 def external_metrics_steps(

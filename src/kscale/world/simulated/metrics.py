@@ -60,7 +60,10 @@ class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Scrape(msgspec.Struct, frozen=True):
+    """``changes``: as that of the one before if all is as it was then, but for the time."""
+
     at: Moment
+    changes: int
     used: dict[Key, dict[str, int]]
     external: dict[tuple[str, str], list[int]]
 
@@ -129,13 +132,19 @@ class SimulatedMetrics:
         self._rows: dict[Key, _Known] = {}
         self._joined: dict[GetMetric, _Joined] = {}
         self._joined_before: dict[GetMetric, _Joined] = {}
+        self._pods_then = 0
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
         """The first scrape, and all that follow."""
         now = self._time.now
         self._joined, self._joined_before = {}, self._joined
-        self._scrapes.append(_Scrape(now, self._used(now), self._external(now)))
+        used, external, pods = self._used(now), self._external(now), self._load.pods.count
+        last = self._scrapes[-1] if self._scrapes else None
+        same = last is not None and pods == self._pods_then and used == last.used and external == last.external
+        changes = 0 if last is None else last.changes + (not same)
+        self._pods_then = pods
+        self._scrapes.append(_Scrape(now, changes, used, external))
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
 
     def _used(self, now: Moment) -> dict[Key, dict[str, int]]:
@@ -156,11 +165,21 @@ class SimulatedMetrics:
         queue = self._load.queues[metric.queue]
         return queue.arrivals.mean(begin, now) if metric.tells == "rate" else queue.waiting
 
+    def _last(self) -> _Scrape | None:
+        """What can be asked for."""
+        return next((each for each in reversed(self._scrapes) if each.at <= self._time.now - self.pipeline.lag), None)
+
+    @property
+    def changes(self) -> int:
+        """Another number whenever answers are others, but for their times; -1: nothing can be asked for yet."""
+        last = self._last()
+        return -1 if last is None else last.changes
+
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
         """The answer of the API that the question names."""
-        last = next((each for each in reversed(self._scrapes) if each.at <= self._time.now - self.pipeline.lag), None)
+        last = self._last()
         match question.api:
             case "external":
                 return self._answer_external(question, last)

@@ -76,7 +76,8 @@ class OwnedPods:
         self._api = api
         self._of: dict[str, _Pods] = {}
         self._workloads: dict[Key, _Workload] = {}
-        self._changes = 0
+        self.count = 0
+        """How often something has happened to a pod of somebody."""
         self.told: dict[str, Callable[[str], None]] = {}
         for pod in api.of("Pod").values():
             self._pod(None, pod)
@@ -91,8 +92,8 @@ class OwnedPods:
         held = self._of.get(owner.uid)
         if held is None:
             held = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
-        self._changes += 1
-        held.workload.changes = self._changes
+        self.count += 1
+        held.workload.changes = self.count
         if isinstance(new, Pod):
             held.put(pod.key, new)
         else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kscale.effects import Moment
@@ -25,8 +26,7 @@ class SimulatedStores:
     def __init__(self, view: ClusterView, watches: Sequence[Watch]) -> None:
         self._view = view
         self._calls: list[Callable[[Change | None], None]] = []
-        self.changes = 0
-        """How often something that is watched has changed."""
+        self._changes: Counter[str] = Counter()
         self._untyped = frozenset(watch.kind for watch in watches if not watch.typed)
         self._typed: dict[str, tuple[Watch, Wanted | None, dict[str, KubeObject]]] = {}
         for watch in watches:
@@ -40,7 +40,7 @@ class SimulatedStores:
 
     def _seen(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
         if kind in self._untyped:
-            self.changes += 1
+            self._changes[kind] += 1
         found = self._typed.get(kind)
         if found is None or not self._listed:
             return
@@ -54,7 +54,7 @@ class SimulatedStores:
             del objects[key]
         else:
             return
-        self.changes += 1
+        self._changes[kind] += 1
         change = Change(watch=watch, old=before, new=after)
         for call in tuple(self._calls):
             call(change)
@@ -64,6 +64,10 @@ class SimulatedStores:
         for kind in self._typed:
             for item in list(self._view.of(kind).values()):
                 self._seen(kind, None, item)
+
+    def changes(self, without: Collection[str] = ()) -> int:
+        """How often something that is watched has changed, but for some kinds."""
+        return sum(count for kind, count in self._changes.items() if kind not in without)
 
     # -- what it tells ------------------------------------------------------------------------------------------------
 

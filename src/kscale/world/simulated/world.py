@@ -10,7 +10,7 @@ from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refr
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.scheduling.scores.options import ScoreOptions
-from kscale.world.protocols import Ranker, Watch
+from kscale.world.protocols import GoesBy, Ranker, Watch
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.controllers import Admit, PodMaker
@@ -117,9 +117,13 @@ class SimulatedWorld:
         self.load.begin()
         self.metrics.begin()
 
-    def inputs(self, stores: SimulatedStores) -> tuple[int, int]:
-        """Another value whenever something has changed that a driver with these stores may go by, but for metrics."""
-        return stores.changes, self.cloud.changes
+    def inputs(self, stores: SimulatedStores, goes_by: GoesBy) -> tuple[int, int, int]:
+        """Another value whenever something has changed that a driver with these stores goes by."""
+        return (
+            stores.changes(goes_by.judged),
+            self.cloud.changes if goes_by.cloud else 0,
+            self.metrics.changes if goes_by.metrics else 0,
+        )
 
     def stores(self, watches: Sequence[Watch]) -> SimulatedStores:
         """What a driver with these watches sees."""

@@ -1,0 +1,99 @@
+"""Random scenarios of all autoscalers: rounds that are left out change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kscale.objects.decode import to_dict
+from kscale.simulation import Scenario, build, simulate
+from unit.drivers.vpa_world import autoscaler
+from unit.simulation.test_simulation import scenario
+from unit.simulation.test_skipping import told
+from unit.world.simulated_cases import workload
+
+APPS = ("web", "api")
+LEVELS = st.lists(st.integers(0, 8), min_size=1, max_size=5)
+SECONDS = st.sampled_from([0, 10, 60, 300])
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> dict[str, Any]:
+    policy = {"type": draw(st.sampled_from(["Pods", "Percent"])), "value": draw(st.sampled_from([1, 50])),
+              "periodSeconds": draw(st.sampled_from([15, 60]))}  # fmt: skip
+    return {"stabilizationWindowSeconds": draw(SECONDS), "policies": [policy]}
+
+
+@st.composite
+def horizontal(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    target = draw(st.sampled_from([{"type": "Utilization", "averageUtilization": 60},
+                                   {"type": "AverageValue", "averageValue": "700m"}]))  # fmt: skip
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    if draw(st.booleans()):
+        deep = {"metric": {"name": "depth"}, "target": {"type": "AverageValue", "averageValue": "3"}}
+        metrics.append({"type": "External", "external": deep})
+    spec: dict[str, Any] = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": draw(st.integers(1, 3)),
+        "maxReplicas": draw(st.integers(3, 9)),
+        "metrics": metrics,
+    }
+    if draw(st.booleans()):
+        spec["behavior"] = {side: draw(rules()) for side in draw(st.sets(st.sampled_from(["scaleUp", "scaleDown"])))}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": spec,
+    }
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, Any]:
+    objects: list[Any] = []
+    load: list[Any] = []
+    for name in APPS:
+        objects.append(workload("Deployment", name, draw(st.integers(1, 4))))
+        levels = draw(LEVELS)
+        every = draw(st.sampled_from([7, 45, 60]))
+        steps = {"steps": [[f"{every * i}s", level] for i, level in enumerate(levels)]}
+        load.append({"workload": f"Deployment/shop/{name}", "total": {"cpu": steps}})
+        if draw(st.booleans()):
+            objects.append(draw(horizontal(name)))
+        if (mode := draw(st.sampled_from([None, "Off", "Initial", "Recreate"]))) is not None:
+            objects.append(autoscaler(name, kind="Deployment", updatePolicy={"updateMode": mode}))
+    controllers: dict[str, Any] = {"horizontal": {}, "clusterAutoscaler": {"flags": {"scale-down-unneeded-time": "2m"}}}
+    for each in ("vpaRecommender", "vpaUpdater", "vpaAdmission"):
+        if draw(st.booleans()):
+            controllers[each] = {}
+    depth = {"steps": [[f"{60 * i}s", level] for i, level in enumerate(draw(LEVELS))], "repeat": "6m"}
+    return scenario(
+        objects=objects,
+        load=load,
+        controllers=controllers,
+        horizon="7m",
+        seed=draw(st.integers(0, 99)),
+        pods=[{"start": "2s", "readiness": draw(st.sampled_from(["0s", "20s"]))}],
+        metrics={
+            "lag": draw(st.sampled_from(["0s", "20s"])),
+            "external": [{"namespace": "shop", "name": "depth", "signal": depth}],
+        },
+        world={"watchLag": draw(st.sampled_from(["0s", "700ms"]))},
+    )
+
+
+def run(data: dict[str, Any], *, skip: bool) -> tuple[bytes, bytes]:
+    """All of a run, and what stands in its objects at the end."""
+    setup = build(msgspec.convert(data, Scenario))
+    found = told(simulate(setup, skip=skip))
+    objects = [each for each in setup.world.api if each.kind != "ConfigMap"]  # when it looked last, which it tells
+    return found, b"\n".join(msgspec.json.encode(to_dict(each)) for each in objects)
+
+
+@settings(max_examples=max(settings().max_examples // 50, 2))
+@given(data=scenarios())
+def test_skipping_changes_nothing_in_any_world(data: dict[str, Any]) -> None:
+    assert run(data, skip=True) == run(data, skip=False)
