@@ -29,24 +29,40 @@ def groups(*names: str) -> list[str]:
     return nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names)
 
 
-def environment(session: nox.Session) -> Path:
-    """The programs of one virtual environment for all sessions that test: kscale of this tree with every extra.
-
-    Installed anew only when a source or the Python has changed: building the kernels takes most of the time.
-    """
-    sources = [path for path in Path("src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+def digest_of(*paths: Path) -> str:
+    """What changes with this Python and with any of these files, or of the files in these folders."""
+    files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()}
     digest = hashlib.sha256(sys.version.encode())
-    for path in sorted([*sources, Path("pyproject.toml"), Path("CMakeLists.txt"), Path("noxfile.py")]):
-        digest.update(f"{path}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    for file in sorted(file for file in files if "__pycache__" not in file.parts):
+        digest.update(f"{file}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def tree_wheel(session: nox.Session) -> str:
+    """The wheel of this tree that sessions install: the kernels are built once for all of them."""
+    folder = Path(".nox", "of-this-tree")
+    built = folder / "built"
+    digest = digest_of(Path("src"), Path("build_backend"), *map(Path, ("pyproject.toml", "CMakeLists.txt")))
+    if not built.exists() or built.read_text() != digest:
+        shutil.rmtree(folder, ignore_errors=True)
+        session.run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), ".", external=True)
+        built.write_text(digest)
+    (wheel,) = folder.glob("*.whl")
+    return str(wheel)
+
+
+def environment(session: nox.Session) -> Path:
+    """The programs of one virtual environment for all sessions that test: kscale of this tree with every extra."""
+    wheel = tree_wheel(session)
     folder = Path(".nox", "all")
     installed = folder / "installed"
-    if not installed.exists() or installed.read_text() != digest.hexdigest():
+    digest = digest_of(Path(wheel), Path("noxfile.py"))
+    if not installed.exists() or installed.read_text() != digest:
         session.run(sys.executable, "-m", "venv", str(folder), external=True)
-        python = str(folder / "bin" / "python")
-        session.run(
-            python, "-m", "pip", "install", "-q", f".[{EXTRAS}]", *groups("lint", "test", "docs"), external=True
-        )
-        installed.write_text(digest.hexdigest())
+        pip = [str(folder / "bin" / "python"), "-m", "pip"]
+        session.run(*pip, "uninstall", "-q", "-y", "kscale-core", external=True)  # else the same version stays
+        session.run(*pip, "install", "-q", f"{wheel}[{EXTRAS}]", *groups("lint", "test", "docs"), external=True)
+        installed.write_text(digest)
     return folder / "bin"
 
 
@@ -57,7 +73,8 @@ def run(session: nox.Session, program: str, *arguments: str) -> None:
 @nox.session
 def demo(session: nox.Session) -> None:
     """Build kscale and answer the bundled example: how many nodes do the pending pods need?"""
-    session.install(".[cli]")
+    session.run("pip", "uninstall", "-q", "-y", "kscale-core")
+    session.install(f"{tree_wheel(session)}[cli]")
     example = Path("examples")
     session.run(
         "kscale",
@@ -87,7 +104,8 @@ def lowest_versions() -> list[str]:
 @nox.session
 def lowest(session: nox.Session) -> None:
     """Every test with the lowest versions that pyproject.toml allows; all other sessions have the newest."""
-    session.install(f".[{EXTRAS}]", *lowest_versions(), *groups("test"))
+    session.run("pip", "uninstall", "-q", "-y", "kscale-core")
+    session.install(f"{tree_wheel(session)}[{EXTRAS}]", *lowest_versions(), *groups("test"))
     session.run("python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
 
 
@@ -305,6 +323,15 @@ def wheel(session: nox.Session) -> None:
         session.run(inside, "-m", "pytest", "-q", "-n", "2", *TRIED, external=True)
         shutil.copy(made, out)
         session.log(f"{made.name}: {size:.1f} MiB")
+
+
+@nox.session(venv_backend="none")
+def krew(session: nox.Session) -> None:
+    """The archive and the manifest for krew, of the wheels of `nox -s wheel`: `-- --homepage URL --uri URL`."""
+    wheels = sorted(str(path) for path in Path("dist").glob("*manylinux*.whl"))
+    if not wheels:
+        session.error("no wheels in dist: nox -s wheel makes them")
+    run(session, "python", ".ci/krew.py", *session.posargs, *wheels)
 
 
 if __name__ == "__main__":

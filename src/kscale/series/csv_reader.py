@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
-from kscale.series.columns import KEY_COLUMNS, Series
-from kscale.series.encode import encode_keys, parse_time, time_unit
+from kscale.series.columns import Series
+from kscale.series.encode import parse_time
+from kscale.series.row_table import CellError, Wanted, series_of
 
 __all__ = ["read_csv"]
 
@@ -33,6 +36,43 @@ def read_csv(
     (s, ms, us, ns) or a text (RFC 3339; without a zone: UTC). ``events``: rows are events, in any order, and ``value``
     may be empty (they are counted, 1 each). Raises ``InputError`` with row and column.
     """
+    return series_of(_table(data, source), Wanted(value, time, columns, labels, unit, events), source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    names: list[str]
+    body: list[list[str]]
+
+    @property
+    def rows(self) -> int:
+        return len(self.body)
+
+    def texts(self, name: str) -> list[str]:
+        # Where a name comes twice the last column counts.
+        at = len(self.names) - 1 - self.names[::-1].index(name)
+        return [row[at] for row in self.body]
+
+    def times(self, name: str, unit: int) -> NDArray[np.int64]:
+        found = np.empty(self.rows, np.int64)
+        for i, text in enumerate(self.texts(name)):
+            try:
+                found[i] = parse_time(text.strip(), unit)
+            except (ValueError, OverflowError) as error:
+                raise CellError(str(error), i + 1) from None
+        return found
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        found = np.empty(self.rows, np.float64)
+        for i, text in enumerate(self.texts(name)):
+            try:
+                found[i] = float(text)
+            except ValueError:
+                raise CellError(f'"{text}" is not a number', i + 1) from None
+        return found
+
+
+def _table(data: bytes, source: str) -> _Table:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -45,33 +85,7 @@ def read_csv(
         raise InputError(Problem(str(error), source, f"line {rows.line_num}")) from None
     if header is None:
         raise InputError(Problem("no header", source))
-    position = {name.strip(): i for i, name in enumerate(header)}
-    counted = events and not value
-    missing = [name for name in (time, *([] if counted else [value]), *labels) if name not in position]
-    if missing:
-        found = ", ".join(position)
-        raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {found})", source))
     for i, row in enumerate(body):
         if len(row) != len(header):
             raise InputError(Problem(f"{len(row)} fields, the header has {len(header)}", source, f"row {i + 1}"))
-    scale = time_unit(unit)
-    times = np.empty(len(body), np.int64)
-    values = np.empty(len(body), np.float64)
-    at_time, at_value = position[time], position[time if counted else value]
-    for i, row in enumerate(body):
-        try:
-            times[i] = parse_time(row[at_time].strip(), scale)
-        except (ValueError, OverflowError) as error:
-            raise InputError(Problem(str(error), source, f"row {i + 1}", time)) from None
-        if counted:
-            values[i] = 1.0
-            continue
-        try:
-            values[i] = float(row[at_value])
-        except ValueError:
-            raise InputError(Problem(f'"{row[at_value]}" is not a number', source, f"row {i + 1}", value)) from None
-    names = [(columns or {}).get(name, name) for name in KEY_COLUMNS]
-    parts = [[row[position[name]] for row in body] if name in position else [] for name in names]
-    kept = [[row[position[name]] for row in body] for name in labels]
-    keys, numbers, tags = encode_keys(parts, kept, labels, len(body), source)
-    return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not events)
+    return _Table([name.strip() for name in header], body)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError, MissingExtraError, Problem
-from kscale.series.columns import KEY_COLUMNS, Series
-from kscale.series.encode import encode_keys, parse_time, time_unit
+from kscale.series.columns import Series
+from kscale.series.encode import parse_time, time_unit
+from kscale.series.row_table import CellError, Wanted, check_columns, series_of
 
 __all__ = ["read_parquet"]
 
@@ -26,55 +28,76 @@ def read_parquet(
     events: bool = False,
     source: str = "<bytes>",
 ) -> Series:
-    """Rows of a Parquet file; arguments as of :func:`~kscale.series.read_csv`. A time may be a timestamp too (UTC)."""
+    """Rows of a Parquet file; arguments and errors as of :func:`~kscale.series.read_csv`. A time may be a timestamp
+    too (UTC)."""
+    wanted = Wanted(value, time, columns, labels, unit, events)
+    return series_of(_table(data, wanted, source), wanted, source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """``pa``: the module pyarrow."""
+
+    pa: Any
+    table: Any
+
+    @property
+    def names(self) -> list[str]:
+        names: list[str] = self.table.column_names
+        return names
+
+    @property
+    def rows(self) -> int:
+        return int(self.table.num_rows)
+
+    def texts(self, name: str) -> list[str]:
+        try:
+            texts: list[str] = self._column(name).cast(self.pa.string()).to_pylist()
+        except (self.pa.ArrowException, UnicodeDecodeError) as error:
+            raise CellError(f"not texts: {error}") from None
+        return texts
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        try:
+            found: NDArray[np.float64] = self._column(name).cast(self.pa.float64()).to_numpy()
+        except self.pa.ArrowException as error:
+            raise CellError(f"not numbers: {error}") from None
+        return found
+
+    def times(self, name: str, unit: int) -> NDArray[np.int64]:
+        column = self._column(name)
+        if self.pa.types.is_timestamp(column.type):
+            whole: NDArray[np.int64] = column.cast(self.pa.int64()).to_numpy()
+            return whole * time_unit(column.type.unit)
+        if self.pa.types.is_integer(column.type):
+            numbers: NDArray[np.int64] = column.cast(self.pa.int64()).to_numpy()
+            return numbers * unit
+        found = np.empty(self.rows, np.int64)
+        for i, each in enumerate(column.to_pylist()):
+            try:
+                found[i] = parse_time(str(each), unit)
+            except (ValueError, OverflowError) as error:
+                raise CellError(str(error), i + 1) from None
+        return found
+
+    def _column(self, name: str) -> Any:
+        column = self.table.column(name)
+        if column.null_count:
+            raise CellError("holds a null", column.is_null().index(True).as_py() + 1)
+        return column
+
+
+def _table(data: bytes, wanted: Wanted, source: str) -> _Table:
+    """The columns that are wanted, of those that are there."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtraError("reading Parquet", "data") from None
-    counted = events and not value
-    names = [(columns or {}).get(name, name) for name in KEY_COLUMNS]
     try:
-        present = set(pq.read_schema(pa.BufferReader(data)).names)
-        missing = [name for name in (time, *([] if counted else [value]), *labels) if name not in present]
-        if missing:
-            found = ", ".join(sorted(present))
-            raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {found})", source))
-        wanted = [time, *([] if counted else [value]), *labels, *(name for name in names if name in present)]
-        table = pq.read_table(pa.BufferReader(data), columns=list(dict.fromkeys(wanted)))
+        present = pq.read_schema(pa.BufferReader(data)).names
+        check_columns(present, wanted, source)
+        names = [name for name in (*wanted.needed, *wanted.keys) if name in present]
+        return _Table(pa, pq.read_table(pa.BufferReader(data), columns=list(dict.fromkeys(names))))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged pages
         raise InputError(Problem(f"not a Parquet file: {error}", source)) from None
-    for name in table.column_names:
-        if table.column(name).null_count:
-            raise InputError(Problem("holds a null", source, field=name))
-    try:
-        values = np.ones(table.num_rows) if counted else table.column(value).cast(pa.float64()).to_numpy()
-    except pa.ArrowException as error:
-        raise InputError(Problem(f"not numbers: {error}", source, field=value)) from None
-    times = _times(pa, table.column(time), unit, source, time)
-    parts = [_texts(pa, table, name, source) if name in present else [] for name in names]
-    kept = [_texts(pa, table, name, source) for name in labels]
-    keys, numbers, tags = encode_keys(parts, kept, labels, table.num_rows, source)
-    return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not events)
-
-
-def _texts(pa: Any, table: Any, name: str, source: str) -> list[str]:
-    try:
-        texts: list[str] = table.column(name).cast(pa.string()).to_pylist()
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(Problem(f"not texts: {error}", source, field=name)) from None
-    return texts
-
-
-def _times(pa: Any, column: Any, unit: str, source: str, name: str) -> NDArray[np.int64]:
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        whole: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
-        return whole * time_unit(kind.unit)
-    if pa.types.is_integer(kind):
-        numbers: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
-        return numbers * time_unit(unit)
-    try:
-        return np.array([parse_time(str(each), time_unit(unit)) for each in column.to_pylist()], np.int64)
-    except (ValueError, OverflowError) as error:
-        raise InputError(Problem(str(error), source, field=name)) from None

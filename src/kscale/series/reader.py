@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from kscale.errors import InputError, Problem
 from kscale.series.columns import Series
 from kscale.series.csv_reader import read_csv
+from kscale.series.files import content_of, form_of
 from kscale.series.parquet_reader import read_parquet
 from kscale.series.prometheus_reader import read_prometheus
 
 __all__ = ["read"]
+
+_TABLES: Final[Mapping[str, Callable[..., Series]]] = {".csv": read_csv, ".parquet": read_parquet}
+"""The readers of tables with a row a value, which take the same arguments."""
+_ANSWER: Final = ".json"
 
 
 def read(
@@ -31,26 +34,10 @@ def read(
     Arguments as of :func:`~kscale.series.read_csv`. Raises ``InputError`` when the file cannot be read.
     """
     path = Path(path)
-    source = str(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), source)) from None
-    name = path.name.lower()
-    if name.endswith(".gz"):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(Problem(f"not gzip: {error}", source)) from None
-        name = name.removesuffix(".gz")
-    if name.endswith(".csv"):
-        return read_csv(
-            data, value=value, time=time, columns=columns, labels=labels, unit=unit, events=events, source=source
-        )
-    if name.endswith(".parquet"):
-        return read_parquet(
-            data, value=value, time=time, columns=columns, labels=labels, unit=unit, events=events, source=source
-        )
-    if name.endswith(".json"):
+    form = form_of(path, (*_TABLES, _ANSWER), "a series")
+    data, source = content_of(path), str(path)
+    if form == _ANSWER:
         return read_prometheus(data, columns=columns, source=source)
-    raise InputError(Problem("a series is read from .csv, .parquet or .json (a Prometheus range answer)", source))
+    return _TABLES[form](
+        data, value=value, time=time, columns=columns, labels=labels, unit=unit, events=events, source=source
+    )

@@ -6,9 +6,7 @@ missing), and optionally ``workload``. Rows may come in any order.
 
 from __future__ import annotations
 
-import gzip
 import threading
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.series.columns import Series, SeriesKey
+from kscale.series.files import content_of, form_of
 from kscale.series.prometheus_reader import read_prometheus
 from kscale.series.usage_csv import CsvFile, check_quotes
 from kscale.series.usage_metrics import METRICS, resource_of
@@ -80,17 +79,15 @@ def read_usage(
     if metric and metric not in METRICS:
         raise InputError(f"{metric!r} is not a metric: one of {', '.join(METRICS)}")
     path = Path(path)
-    name = path.name.lower().removesuffix(".gz")
     if not path.is_file():
         raise InputError(Problem("no such file", str(path)))
-    if name.endswith(".parquet"):
+    form = form_of(path, (".parquet", ".csv", ".json"), "usage")
+    if form == ".parquet":
         yield from _parquet(path, column_names(columns), unit, threads)
-    elif name.endswith(".csv"):
+    elif form == ".csv":
         yield from _csv(path, column_names(columns), unit, threads)
-    elif name.endswith(".json"):
-        yield from _prometheus(path, columns, metric)
     else:
-        raise InputError(Problem("usage is read from .parquet, .csv or .json (a Prometheus range answer)", str(path)))
+        yield from _prometheus(path, columns, metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +215,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 
 def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> Iterator[UsageBatch]:
     """One matrix; the label ``resource`` or the metric's name says whether it is CPU (cores) or memory (bytes)."""
-    try:
-        series = read_prometheus(_content(path), columns=columns, source=str(path), finite=False)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), str(path))) from None
+    series = read_prometheus(content_of(path), columns=columns, source=str(path), finite=False)
     is_memory = np.array(
         [
             resource_of(labels, metric, path.name, f"data.result[{i}].metric", str(path)) == "memory"
@@ -281,12 +275,3 @@ def _pod_labels(labels: Mapping[str, str]) -> dict[str, str]:
         for prefix in POD_LABEL_PREFIXES
         if name.startswith(prefix)
     }
-
-
-def _content(path: Path) -> bytes:
-    if path.suffix.lower() != ".gz":
-        return path.read_bytes()
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(Problem(f"not gzip: {error}", str(path))) from None

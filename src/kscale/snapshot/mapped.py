@@ -1,15 +1,19 @@
-"""A file that is read where it lies, and the guard before it is read again."""
+"""A file that is read where it lies, the guard before it is read again, and what is no file to read."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import stat
 import weakref
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from kscale.errors import InputError, Problem
 
-__all__ = ["MappedFile", "file_of"]
+__all__ = ["MappedFile", "file_of", "is_endless"]
+
+_NULL: Final = os.makedev(1, 3)
+"""The device that gives nothing."""
 
 
 class MappedFile(mmap.mmap):
@@ -47,3 +51,9 @@ class MappedFile(mmap.mmap):
 def file_of(view: memoryview) -> MappedFile | None:
     """The file that a view shows, if it is mapped."""
     return view.obj if isinstance(view.obj, MappedFile) else None
+
+
+def is_endless(status: os.stat_result) -> bool:
+    """Whether a file is a device that may give bytes for ever."""
+    device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
+    return device and status.st_rdev != _NULL

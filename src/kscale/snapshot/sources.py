@@ -8,11 +8,10 @@ from __future__ import annotations
 import codecs
 import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,8 +21,8 @@ from kscale.errors import InputError, Problem
 from kscale.objects.kinds import item_kind
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.client_objects import is_client_object, to_plain
-from kscale.snapshot.json_documents import check_syntax, several_documents
-from kscale.snapshot.mapped import MappedFile
+from kscale.snapshot.json_documents import check_syntax, object_lines, several_documents
+from kscale.snapshot.mapped import MappedFile, is_endless
 from kscale.snapshot.no_objects import why_no_object
 from kscale.snapshot.packing import Buffer, unpacked
 
@@ -45,15 +44,12 @@ _HEAD = re.compile(
 )
 _HEAD_SIZE: Final = 256
 
-_NULL: Final = os.makedev(1, 3)
-"""The device that gives nothing."""
-
 
 class RawObject(msgspec.Struct, frozen=True):
     """One object, not yet decoded.
 
     ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
-    input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``document 3``).
+    input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``line 5``).
     ``empty``: no object but a list without items, which only those see who ask for it.
     """
 
@@ -139,7 +135,7 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
 
 def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Found]:
     if source == STDIN:
-        yield from _from_buffer(sys.stdin.buffer.read(), STDIN, False, scan)
+        yield from _from_stream(sys.stdin.buffer, STDIN, False, scan)
         return
     text = os.fspath(source)
     if "\n" in text or "\0" in text or text.lstrip()[:1] in ("{", "["):
@@ -164,29 +160,37 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_F
         yield from _from_file(file, True, scan)
 
 
-def _is_endless(status: os.stat_result) -> bool:
-    """Whether a file is a device that may give bytes for ever."""
-    device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
-    return device and status.st_rdev != _NULL
-
-
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             size = status.st_size
-            if _is_endless(status) and not file.isatty():
+            if is_endless(status) and not file.isatty():
                 yield Problem("a device is no file to read", str(path))
                 return
             try:
                 # The mapping outlives the file object; the views into it keep it alive.
                 buffer: Buffer = MappedFile.of(file, str(path)) if size else file.read()
             except (ValueError, OSError):  # a pipe or a device
-                buffer = file.read()
+                yield from _from_stream(file, str(path), in_directory, scan)
+                return
     except OSError as error:
         yield Problem(error.strerror or str(error), str(path))
         return
     yield from _from_buffer(buffer, str(path), in_directory, scan)
+
+
+def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+    """What can be read only once. A document a line is handed out line by line, and anything else is read whole."""
+    lines = object_lines(stream)
+    if isinstance(lines, bytearray):
+        yield from _from_buffer(lines, source, in_directory, scan)
+        return
+    try:
+        for number, text in lines:
+            yield from _from_json(text, source, in_directory, scan, number)
+    except RecursionError:
+        yield Problem("nested too deeply to be read", source)
 
 
 def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
@@ -241,17 +245,20 @@ def _not_text(content: bytes) -> str | None:
 # -- JSON ------------------------------------------------------------------------------------------------------
 
 
-def _from_json(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
-    """One document, several one after the other, or one a line."""
+def _from_json(
+    buffer: Buffer, source: str, in_directory: bool, scan: Scan | None, line: int | None = None
+) -> Iterator[_Found]:
+    """One document, several one after the other, or one a line. ``line``: of a text with a document a line, where this
+    part of it begins."""
     view = memoryview(buffer)
     try:
-        yield from _from_json_document(view, source, "", in_directory, scan)
+        yield from _from_json_document(view, source, f"line {line}" if line else "", in_directory, scan)
         return
     except UnicodeDecodeError as error:
         yield Problem(f"not UTF-8: {error}", source)
         return
     except msgspec.DecodeError as error:
-        several = several_documents(view, source, error)
+        several = several_documents(view, source, error, line)
     for where, document in several:
         if isinstance(document, Problem):
             yield document

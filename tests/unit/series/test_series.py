@@ -179,3 +179,26 @@ def test_points_that_are_none(values: str) -> None:
     data = f'{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{}},"values":{values}}}]}}}}'
     with pytest.raises(InputError, match=r"data.result\[0\].values"):
         read_prometheus(data.encode(), source="x.json")
+
+
+@pytest.mark.parametrize(
+    ("columns", "wrong", "message"),
+    [
+        ({}, {}, "no column 'value' (columns: time, pod)"),
+        ({"value": ["1", "2"]}, {"time": ["1", "soon"]}, 'row 2: time: "soon" is not a time'),
+        ({"value": ["1", "nan"]}, {}, "row 2 (a): value: nan is not a number"),
+        ({"value": ["1", "2"]}, {"time": ["2", "1"]}, "row 2 (a): time: times must ascend within a series"),
+        ({"value": ["1", "2"], "owner": ["x", "y"]}, {}, "row 2 (a): owner: labels change from ('x',) to ('y',)"),
+    ],
+)
+def test_tables_have_one_shape_of_errors(
+    columns: dict[str, list[str]], wrong: dict[str, list[str]], message: str, tmp_path: Path
+) -> None:
+    table = {"time": ["1", "2"], "pod": ["a", "a"], **columns, **wrong}
+    comma, parquet = tmp_path / "usage.csv", tmp_path / "usage.parquet"
+    comma.write_text("\n".join(",".join(row) for row in [tuple(table), *zip(*table.values(), strict=True)]))
+    pq.write_table(pa.table(table), parquet)
+    for path in (comma, parquet):
+        with pytest.raises(InputError) as error:
+            read(path, labels=["owner"] if "owner" in table else [])
+        assert str(error.value) == f"{path}: {message}"

@@ -316,6 +316,48 @@ def test_a_broken_line_among_documents_is_one_problem() -> None:
             names(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{p}\n{n}\n",
+        "{p}\n\n{n}",
+        "{p}\n{pretty}\n",
+        "{p}\n{pretty}\n{p}",
+        "{p}\n{pretty}{p}\n{pretty}",
+        "{p}{n}\n{p}\n",
+        "{pretty}\n{p}\n{n}\n",
+        '{p}\n{{"kind":\n\n{n}\n',
+        "{p}\n{n}\n[",
+        '{p}\n{n}\n{{"kind": "Pod"',
+        "{p}\nkind: Pod\n",
+        "{p}\n{bad}\n{n}\n",
+        "\n{p}\n{n}\n",
+        "{p}\n{list}\n{p}\n{n}",
+    ],
+)
+def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretty, several = json.dumps(node("n"), indent=1), json.dumps(listed(pod("q"), node("m")))
+    parts = {
+        "p": json.dumps(pod("p")),
+        "n": json.dumps(node("n")),
+        "pretty": pretty,
+        "list": several,
+        "bad": '{"a": \xff}',
+    }
+    data = text.format_map(parts).encode("latin-1")
+
+    def found(source: str | bytes) -> list[Any]:
+        return [
+            (each.message, each.object)
+            if isinstance(each, Problem)
+            else (each.kind, each.where, json.loads(bytes(memoryview(each.data))))  # type: ignore[arg-type]  # JSON text
+            for each in read(source)
+        ]
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert found("-") == found(data)
+
+
 def test_a_source_that_cannot_be_read_is_never_left_out(tmp_path: Path) -> None:
     whole = json.dumps(listed(pod("p"), node("n"))).encode()
     cut = json.dumps(listed(pod("p"), node("n")), indent=1).encode()
@@ -478,13 +520,16 @@ def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: p
         kscale.load(tmp_path)
 
 
-def test_documents_are_not_held() -> None:
+@pytest.mark.parametrize("form", ["text", "stream"])
+def test_documents_are_not_held(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line at a time, whatever the lines are like: documents, or one of them damaged."""
     line = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b" * 400}}})
     for end in ("", "\n{"):
         data = "\n".join([line] * 5000 + [end]).encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        source = data if form == "text" else "-"
         tracemalloc.start()
-        kinds = Counter("" if isinstance(each, Problem) else each.kind for each in read(data))
+        kinds = Counter("" if isinstance(each, Problem) else each.kind for each in read(source))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert kinds == {"Namespace": 5000, **({"": 1} if end else {})}
