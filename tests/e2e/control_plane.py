@@ -113,17 +113,15 @@ class ControlPlane:
         try:
             self._start_etcd()
             self.start_apiserver()
-            flags = [f"--{kind}kubeconfig={self.kubeconfig}" for kind in ("", "authentication-", "authorization-")]
-            flags += ["--leader-elect=false", "--bind-address=127.0.0.1", "--v=1"]
             if self._scheduler:
-                self._start("scheduler", "kube-scheduler", *flags, *self._serving("scheduler"))
-                self._wait("scheduler", "/healthz")
+                self.start_scheduler(f"--kubeconfig={self.kubeconfig}", "--leader-elect=false")
             if self._controllers:
                 key = f"--service-account-private-key-file={self.directory / 'account.key'}"
                 only = f"--controllers={','.join(self._controllers)}"
                 periods = ["--horizontal-pod-autoscaler-sync-period=2s"]
                 serving = self._serving("controllers")
-                self._start("controllers", "kube-controller-manager", *flags, *serving, key, only, *periods)
+                acts = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", *self._asks())
+                self._start("controllers", "kube-controller-manager", *acts, *serving, key, only, *periods)
                 self._wait("controllers", "/healthz")
         except BaseException:
             self.stop()
@@ -148,6 +146,16 @@ class ControlPlane:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def start_scheduler(self, *flags: str) -> None:
+        """Starts kube-scheduler, and waits until it is there; ``flags``: its configuration."""
+        self._start("scheduler", "kube-scheduler", *flags, *self._asks(), *self._serving("scheduler"))
+        self._wait("scheduler", "/healthz")
+
+    def _asks(self) -> list[str]:
+        """Whom a program asks who its clients are."""
+        flags = [f"--{kind}-kubeconfig={self.kubeconfig}" for kind in ("authentication", "authorization")]
+        return [*flags, "--bind-address=127.0.0.1", "--v=1"]
 
     def start_apiserver(self) -> None:
         """Starts the API server (again), and waits until it is ready."""
