@@ -286,6 +286,56 @@ def test_who_looks_after_a_long_step_sees_what_came_during_it() -> None:
     assert seen == [1]
 
 
+@pytest.mark.parametrize(("typed", "batches"), [(True, [1, 1]), (False, [2])])
+def test_bytes_are_collected_for_longer_than_objects(typed: bool, batches: list[int]) -> None:
+    """Two events twenty milliseconds apart; a cluster takes up both for the price of one."""
+    sizes: list[int] = []
+
+    async def case(api: FakeApi) -> None:
+        def observe(seen: Observation) -> None:
+            if seen.name == "kscale_watch_events_total":
+                sizes.append(int(seen.value))
+
+        async with informing(api, typed=typed, observe=observe):
+            sizes.clear()
+            for name in ("a", "b"):
+                await api.create("pods", pod(name))
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+
+    against_fake(case)
+    assert sizes == batches
+
+
+def test_who_looks_does_not_wait_for_more_to_come() -> None:
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=False) as (informer, sink):
+            await api.create("pods", pod("a"))
+            await asyncio.sleep(0.01)
+            assert len(sink.objects) == 0, "it lies there for a while"
+            before = api.clock.monotonic()
+            await informer.caught_up()
+            assert (len(sink.objects), api.clock.monotonic() - before < 10**6) == (1, True)
+
+    against_fake(case)
+
+
+@asynccontextmanager
+async def informing(
+    api: FakeApi, *, typed: bool, observe: Callable[[Observation], None] = lambda _: None
+) -> AsyncIterator[tuple[Informer, ObjectSink]]:
+    """An informer of pods that has listed them."""
+    watch = Watch(kind="Pod", api_version="v1", typed=typed)
+    sink = ObjectSink(watch, lambda change: None)
+    reflector = Reflector(streaming=False)
+    informer = Informer(api.client, Resources(api.client), watch, sink, api.clock, observe=observe, reflector=reflector)
+    task = asyncio.create_task(informer.run())
+    await until(lambda: bool(api.server.watches))
+    yield informer, sink
+    task.cancel()
+    await asyncio.wait([task])
+
+
 def test_what_cannot_be_read_is_left_out() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))

@@ -38,6 +38,7 @@ __all__ = ["WATCH_METRICS", "Informer"]
 
 _log = logging.getLogger(__name__)
 _COLLECT: Final = 0.005
+_COLLECT_BYTES: Final = 0.05  # a cluster takes up fifty lines for the price of two
 _MOST_EVENTS: Final = 256
 _MOST_BYTES: Final = 8 * 2**20
 _MOST_WAITING: Final = 256 * 2**20  # a server cuts a watch off that does not read for long
@@ -90,6 +91,8 @@ class Informer:
         self._left = b""
         self._came = 0
         self._waiting: asyncio.Event | None = None
+        self._collecting = _COLLECT if watch.typed else _COLLECT_BYTES
+        self._pause: asyncio.Timeout | None = None
 
     @property
     def synced(self) -> bool:
@@ -112,7 +115,10 @@ class Informer:
         return self._reflector.last_error
 
     async def caught_up(self) -> None:
-        """Waits until the events that have been read, but lie here because the sink was not free, are taken up."""
+        """Waits until the events that have been read, but lie here for more to come or because the sink was not free,
+        are taken up; no more are waited for."""
+        if self._pause is not None and not self._pause.expired():
+            self._pause.reschedule(asyncio.get_running_loop().time())
         if self._waiting is not None:
             await self._waiting.wait()
 
@@ -230,7 +236,8 @@ class Informer:
         )
 
     async def _collect(self) -> tuple[bytes, bool]:
-        """At least one line, and what comes in the next moments; whether there may be more."""
+        """At least one line, and what comes in the next moments; whether there may be more. Moments are longer where
+        many lines at once cost less."""
         stream = self._open
         if stream is None:
             return b"", False
@@ -240,8 +247,7 @@ class Informer:
             if lines and self._turn.locked():
                 limit = asyncio.get_running_loop().time() + _COLLECT
             try:
-                async with asyncio.timeout_at(limit):
-                    some = await stream.read_some()
+                some = await self._read(stream, limit)
             except TimeoutError:
                 if self._turn.locked() and size < _MOST_WAITING:
                     continue
@@ -256,8 +262,17 @@ class Informer:
             if lines and limit is None:
                 self._waiting = asyncio.Event()
                 self._came = self._clock.monotonic()
-                limit = asyncio.get_running_loop().time() + _COLLECT
+                limit = asyncio.get_running_loop().time() + self._collecting
         return b"".join(parts), True
+
+    async def _read(self, stream: Stream, limit: float | None) -> bytes:
+        """The next bytes. ``limit``: what is there already waits until then at most, or until somebody asks for it."""
+        async with asyncio.timeout_at(limit) as pause:
+            self._pause = None if limit is None else pause
+            try:
+                return await stream.read_some()
+            finally:
+                self._pause = None
 
     async def _settle(self) -> None:
         async with self._turn:
