@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
+
 import msgspec
 
 from kscale.errors import Problem
@@ -22,9 +25,16 @@ class ChangedKeys(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.added or self.modified or self.removed)
 
-    def __or__(self, later: ChangedKeys) -> ChangedKeys:
-        """This and what came after it."""
-        return ChangedKeys(self.added + later.added, self.modified + later.modified, self.removed + later.removed)
+    @staticmethod
+    def joined(parts: Sequence[ChangedKeys]) -> ChangedKeys:
+        """What came one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return ChangedKeys(
+            list(chain.from_iterable(each.added for each in parts)),
+            list(chain.from_iterable(each.modified for each in parts)),
+            list(chain.from_iterable(each.removed for each in parts)),
+        )
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,9 +47,15 @@ class Relist:
     def __init__(self, kind: str, contents: Contents) -> None:
         self.kind = kind
         self.version = ""
-        self.change = ChangedKeys()
+        self._changes: list[ChangedKeys] = []
         self._contents = contents
         self._complete = False
+
+    @property
+    def change(self) -> ChangedKeys:
+        """All that is different since it was entered, up to now."""
+        self._changes = [ChangedKeys.joined(self._changes)]
+        return self._changes[0]
 
     def __enter__(self) -> Self:
         self._contents.begin(self.kind)
@@ -65,7 +71,7 @@ class Relist:
             raise InputError(f"the list of {self.kind} did not come to its end: nothing was removed")
         self._contents.drop(self.kind, missing)
         self._contents.pods.tidy()
-        self.change |= ChangedKeys(removed=missing)
+        self._changes.append(ChangedKeys(removed=missing))
 
     def pages(self, data: bytes | bytearray | memoryview) -> Page:
         """Apply a page of the list, as the API server answers it; the last one has no ``continue``.
@@ -92,7 +98,7 @@ class Relist:
 
         applying.run(slowly, "items[{at}]")
         self._contents.pods.tidy()
-        return self._page(metadata, applying.changes.get(self.kind, ChangedKeys()), tuple(applying.problems))
+        return self._page(metadata, applying.change(self.kind), tuple(applying.problems))
 
     def _check(self, kind: str) -> None:
         """Refuse what is no list of this kind."""
@@ -115,7 +121,7 @@ class Relist:
 
     def _page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
         self.version = metadata.resource_version
-        self.change |= change
+        self._changes.append(change)
         self._complete = not metadata.continue_
         return Page(
             version=metadata.resource_version,
@@ -132,6 +138,6 @@ class Relist:
         found = watch(self._contents, view, self._contents.pods.reader.lines(view))
         self._contents.pods.tidy()
         self.version = found.version or self.version
-        self.change |= found.changes.get(self.kind, ChangedKeys())
+        self._changes.append(found.changes.get(self.kind, ChangedKeys()))
         self._complete = self._complete or found.synced
         return found

@@ -127,7 +127,7 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
 
 class Applying:
     """Objects that one text holds, on their way into the contents: pods in columns at once, what is not among them one
-    by one, in order. ``changes``: by kind, what is different since. ``problems``: objects that cannot be read."""
+    by one, in order. ``problems``: objects that cannot be read."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Applying:
         self._deleted = deleted
         self._done = 0  # pods in columns
         self.fast = np.flatnonzero(scanned.fast)
-        self.changes: dict[str, ChangedKeys] = {}
+        self._changes: dict[str, list[ChangedKeys]] = {}
         self.problems: list[Problem] = []
 
     def run(self, slowly: Callable[[int, memoryview], None], place: str) -> None:
@@ -184,8 +184,16 @@ class Applying:
         self._changed("Pod", self._contents.pods.put_batch(pods, deleted))
 
     def _changed(self, kind: str, change: ChangedKeys) -> None:
-        before = self.changes.get(kind)
-        self.changes[kind] = change if before is None else before | change
+        if change:
+            self._changes.setdefault(kind, []).append(change)
+
+    def change(self, kind: str) -> ChangedKeys:
+        """What is different of a kind."""
+        return ChangedKeys.joined(self._changes.get(kind, ()))
+
+    def changes(self) -> dict[str, ChangedKeys]:
+        """By kind, what is different."""
+        return {kind: ChangedKeys.joined(parts) for kind, parts in self._changes.items()}
 
 
 def watch(contents: Contents, view: memoryview, lines: ScannedLines) -> Watched:
@@ -216,7 +224,7 @@ class _Watch:
             used=lines.used,
             events=int(np.count_nonzero(lines.type >= 0)),
             only_added=not lines.type.any(),
-            changes={kind: change for kind, change in applying.changes.items() if change},
+            changes=applying.changes(),
             version=self._version,
             synced=self._synced,
             error=self._error,

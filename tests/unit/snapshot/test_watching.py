@@ -15,6 +15,7 @@ import kscale
 from kscale.errors import InputError
 from kscale.snapshot import pod_store
 from kscale.snapshot import texts as texts_of_pods
+from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pod_store import Texts
 from kscale.snapshot.snapshot import Snapshot
@@ -382,6 +383,17 @@ def test_a_list_in_pages() -> None:
     assert cluster.keys("Pod") == ["x/a", "x/b"]
     assert cluster.replace("Pod", [listed()]).removed == ["x/a", "x/b"]
     assert cluster.replace("Pod", [b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}']).removed == []
+
+
+def test_what_several_pages_change_comes_in_order() -> None:
+    cluster = Cluster([pod("a", "1"), pod("old")])
+    with cluster.relist("Pod") as listing:
+        first = listing.pages(listed(pod("c"), pod("a", "2"), **{"continue": "x"}))
+        so_far = listing.change
+        listing.pages(listed(**{"continue": "y"}))
+        listing.pages(listed(pod("b")))
+    assert listing.change == ChangedKeys(added=["x/c", "x/b"], modified=["x/a"], removed=["x/old"])
+    assert first.change == so_far == ChangedKeys(added=["x/c"], modified=["x/a"])
 
 
 def test_nothing_is_removed_where_a_list_breaks_off() -> None:
