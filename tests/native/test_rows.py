@@ -29,14 +29,14 @@ def test_scatter(size: int, rows: list[int], dtypes: list[Any], random: Any) -> 
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=10),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from((1, -1))), max_size=10),
     st.lists(st.lists(LARGE, min_size=3, max_size=3) | st.none(), max_size=3),
-    st.sampled_from((1, -1)),
 )
-def test_add_amounts(pods: list[tuple[int, int]], amounts: list[list[int] | None], sign: int) -> None:
+def test_add_amounts(pods: list[tuple[int, int, int]], amounts: list[list[int] | None]) -> None:
     sums = [np.arange(4, dtype=np.int64) for _ in amounts]
-    expected = [added(list(range(4)), of_kind, pods, sign) for of_kind in amounts]
+    expected = [added(list(range(4)), of_kind, pods) for of_kind in amounts]
     at, kind = (np.array([pod[i] for pod in pods], np.int32) for i in range(2))
+    sign = np.array([pod[2] for pod in pods], np.int8)
     columns = [None if of_kind is None else np.array(of_kind, np.int64) for of_kind in amounts]
     _rows.add_amounts(sums, columns, at, kind, sign)
     assert [column.tolist() for column in sums] == expected
@@ -100,13 +100,16 @@ def test_rows_that_are_not_there(rows: list[int], columns: list[Any], values: li
 
 
 @pytest.mark.parametrize(
-    ("at", "kind", "sizes"),
-    [([2], [0], (2, 1)), ([0], [1], (2, 1)), ([-1], [0], (2, 1)), ([0], [-1], (2, 1)), ([0, 0], [0], (2, 1))],
-)
-def test_sums_that_are_not_there(at: list[int], kind: list[int], sizes: tuple[int, int]) -> None:
+    ("at", "kind", "signs", "sizes"),
+    [
+        ([2], [0], [1], (2, 1)), ([0], [1], [1], (2, 1)), ([-1], [0], [1], (2, 1)), ([0], [-1], [1], (2, 1)),
+        ([0, 0], [0], [1, 1], (2, 1)), ([0, 0], [0, 0], [1], (2, 1)),
+    ],
+)  # fmt: skip
+def test_sums_that_are_not_there(at: list[int], kind: list[int], signs: list[int], sizes: tuple[int, int]) -> None:
     sums, amounts = [np.zeros(sizes[0], np.int64)], [np.zeros(sizes[1], np.int64)]
     with pytest.raises(NativeError):
-        _rows.add_amounts(sums, amounts, np.array(at, np.int32), np.array(kind, np.int32), 1)
+        _rows.add_amounts(sums, amounts, np.array(at, np.int32), np.array(kind, np.int32), np.array(signs, np.int8))
     assert not sums[0].any()
 
 

@@ -10,7 +10,7 @@ def add_amounts(
     amounts: list[NDArray[np.int64] | None],
     at: NDArray[np.int32],
     kind: NDArray[np.int32],
-    sign: int,
+    sign: NDArray[np.int8],
 ) -> None: ...
 def same_texts(
     buffers: list[memoryview],

@@ -4,7 +4,7 @@
 import numpy as np
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 from kscale.errors import NativeError
 
@@ -12,7 +12,7 @@ from kscale.errors import NativeError
 cdef extern from "kscale/table_rows.hpp" namespace "kscale" nogil:
     void c_scatter "kscale::scatter"(char* to, const char* values, size_t width, const int64_t* rows, size_t n)
     void c_add_amounts "kscale::add_amounts"(int64_t* sums, const int32_t* at, const int64_t* amounts,
-                                             const int32_t* kind, int64_t sign, size_t n)
+                                             const int32_t* kind, const int8_t* sign, size_t n)
     bint c_same_text "kscale::same_text"(const char* a, const char* b, int64_t size)
 
 
@@ -44,14 +44,15 @@ def scatter(const int64_t[::1] rows, list columns, list values):
             PyBuffer_Release(&to)
 
 
-def add_amounts(list sums, list amounts, const int32_t[::1] at, const int32_t[::1] kind, int64_t sign):
+def add_amounts(list sums, list amounts, const int32_t[::1] at, const int32_t[::1] kind,
+                const int8_t[::1] sign):
     """``sums[k][at] += sign * amounts[k][kind]`` for int64 columns, rows that come again included; sums wrap. Where
     ``amounts[k]`` is None: ``+= sign``."""
     cdef Py_ssize_t i, n = at.shape[0], rows = 0, kinds = 0
     cdef int64_t[::1] to
     cdef const int64_t[::1] given
     cdef const int64_t* of_kind
-    if kind.shape[0] != n or len(sums) != len(amounts):
+    if kind.shape[0] != n or sign.shape[0] != n or len(sums) != len(amounts):
         raise NativeError("add_amounts: shapes do not match")
     for i in range(n):
         if at[i] < 0 or kind[i] < 0:
@@ -71,7 +72,7 @@ def add_amounts(list sums, list amounts, const int32_t[::1] at, const int32_t[::
                 of_kind = &given[0]
         if n:
             with nogil:
-                c_add_amounts(&to[0], &at[0], of_kind, &kind[0], sign, n)
+                c_add_amounts(&to[0], &at[0], of_kind, &kind[0], &sign[0], n)
 
 
 def same_texts(list buffers, const int32_t[::1] source, const int64_t[::1] at, const int64_t[::1] size,

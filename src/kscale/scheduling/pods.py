@@ -14,6 +14,7 @@ from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
 from kscale.scheduling.arguments import short
 from kscale.scheduling.doors import record_of
+from kscale.snapshot.columns import distinct
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -121,9 +122,9 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
     owned = np.flatnonzero(controller >= 0)
     # A controller's only pod, or only exemplar, is like no other whatever it looks like.
     of_exemplar = owned[exemplars[owned] >= 0]
-    pairs = np.unique(controller[of_exemplar].astype(np.int64) << 32 | exemplars[of_exemplar])
-    distinct = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
-    several = np.bincount(distinct, minlength=1) > 1
+    pairs = distinct(controller[of_exemplar].astype(np.int64) << 32 | exemplars[of_exemplar])
+    owners = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
+    several = np.bincount(owners, minlength=1) > 1
     with memo.lock:
         known, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
         missing = owned[(known[stamps[owned]] == 0) & several[controller[owned]]]

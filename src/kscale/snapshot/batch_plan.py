@@ -33,8 +33,7 @@ def plan_batch(
     once: NDArray[np.bool_] | None = None
     repeated: dict[str, list[int]] = {}
     if len(set(keys)) < len(keys):
-        times = Counter(keys)
-        once = np.fromiter((times[key] == 1 for key in keys), np.bool_, len(keys))
+        once = np.fromiter(map(Counter(keys).__getitem__, keys), np.int64, len(keys)) == 1
         for i in np.flatnonzero(~once).tolist():
             repeated.setdefault(keys[i], []).append(i)
     known = row_of >= 0

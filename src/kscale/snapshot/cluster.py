@@ -260,8 +260,8 @@ class Cluster:
     ) -> Snapshot:
         pods = self._contents.pods
         sums = pods.sums
-        numbers = pods.node_numbers(nodes.names)
-        node_of = np.full(pods.node_count + 1, -1, dtype=np.int32)
+        numbers = pods.nodes.find(nodes.names)
+        node_of = np.full(len(pods.nodes) + 1, -1, dtype=np.int32)
         node_of[numbers] = np.arange(len(nodes), dtype=np.int32)
         node_of[-1] = -1
         known = numbers >= 0

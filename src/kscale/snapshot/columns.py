@@ -16,6 +16,7 @@ __all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "read_onl
 FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
+Number = TypeVar("Number", bound=np.integer[Any])
 Column = TypeVar("Column", bound=NDArray[Any])
 
 
@@ -24,6 +25,14 @@ def read_only(column: Column) -> Column:
     view = column.view()
     view.flags.writeable = False
     return view
+
+
+def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
+    """The different entries, ascending, as ``np.unique`` has them; that one imports ``numpy.ma``."""
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 class Growing:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.snapshot.columns import Growing
+from kscale.snapshot.columns import Growing, distinct
 
 __all__ = ["KnownTexts"]
 
@@ -41,7 +41,7 @@ class KnownTexts(Generic[T]):
         """Read the texts that are new; whether each is usable."""
         places = numbers + 1
         self._grow(int(places.max(initial=0)) + 1)
-        fresh = np.unique(places[~self._known.array[places]])
+        fresh = distinct(places[~self._known.array[places]])
         if len(fresh):
             self._set(fresh, [self._read(at - 1) for at in fresh.tolist()])
         usable: NDArray[np.bool_] = self._usable.array[places]

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _rows
-from kscale.snapshot.columns import FIXED_RESOURCES, Growing
+from kscale.snapshot.columns import FIXED_RESOURCES, Growing, distinct
 from kscale.snapshot.interner import Interner, PodClass
 
-__all__ = ["PlacedSums"]
+__all__ = ["NOWHERE", "Placed", "PlacedSums"]
+
+
+class Placed(NamedTuple):
+    """Pods by the numbers of their classes and of their nodes: int32[n] each."""
+
+    class_of: NDArray[np.int32]
+    at: NDArray[np.int32]
+
+
+NOWHERE: Final = Placed(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
+"""No pods."""
 
 
 class PlacedSums:
@@ -53,8 +64,13 @@ class PlacedSums:
             column.extend_to(self.count.size)
         return column.array
 
-    def add(self, interner: Interner, class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int = 1) -> None:
-        """Pods of these classes (by number) come to these nodes; ``sign`` -1: they go."""
+    def change(self, interner: Interner, went: Placed, came: Placed) -> None:
+        """Pods go from their nodes, others come to theirs."""
+        class_of, at = (np.concatenate(both) for both in zip(went, came, strict=True))
+        if not len(class_of):
+            return
+        sign = np.ones(len(class_of), dtype=np.int8)
+        sign[: len(went.at)] = -1
         amounts = interner.memo.of(_Amounts, _Amounts)
         amounts.learn(interner.classes, class_of)
         sums: list[NDArray[np.int64]] = [self.count.array]
@@ -66,17 +82,21 @@ class PlacedSums:
         _rows.add_amounts(sums, taken, at, class_of, sign)
         more = np.flatnonzero(amounts.more.array[class_of])
         if len(more):
-            self._add_more(interner.classes, class_of[more], at[more], sign)
+            self._add_more(interner.classes, class_of[more], at[more], sign[more])
 
     def _add_more(
-        self, classes: Sequence[PodClass], class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int
+        self,
+        classes: Sequence[PodClass],
+        class_of: NDArray[np.int32],
+        at: NDArray[np.int32],
+        sign: NDArray[np.int8],
     ) -> None:
         """What pods take besides the fixed resources."""
         numbers, position = np.unique(class_of, return_inverse=True)
         taken = [classes[number].occupancy for number in numbers.tolist()]
         for name in dict.fromkeys(name for amounts in taken for name in amounts if name not in FIXED_RESOURCES):
             amount = np.array([amounts.get(name, 0) for amounts in taken], dtype=np.int64)
-            (np.add if sign > 0 else np.subtract).at(self._column(name), at, amount[position])
+            np.add.at(self._column(name), at, amount[position] * sign)
 
 
 class _Amounts:
@@ -97,7 +117,7 @@ class _Amounts:
         known = self._known.array[numbers]
         if known.all():
             return
-        fresh = np.unique(numbers[~known])
+        fresh = distinct(numbers[~known])
         taken = [classes[number].occupancy for number in fresh.tolist()]
         for name, column in zip(FIXED_RESOURCES, self.fixed, strict=True):
             column.array[fresh] = [amounts.get(name, 0) for amounts in taken]

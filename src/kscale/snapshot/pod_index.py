@@ -19,6 +19,7 @@ from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector
 from kscale.objects.selector_text import parse_selector, plain_label
 from kscale.objects.selectors import Selector, compile_selector
+from kscale.snapshot.columns import distinct
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.pod_states import GONE
 from kscale.snapshot.pod_table import PodTable
@@ -169,7 +170,7 @@ class PodSelection:
     def label_sets(self) -> list[dict[str, str] | None]:
         """The different labels that they have, in no order."""
         interner = self._table.interner
-        identities = np.unique(interner.identity_of(self._table.column("class_of")[self.rows]))
+        identities = distinct(interner.identity_of(self._table.column("class_of")[self.rows]))
         return [interner.identities[number].labels for number in identities.tolist()]
 
     def records(self) -> Iterator[PodRecord]:

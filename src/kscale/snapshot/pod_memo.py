@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.snapshot.columns import Growing
+from kscale.snapshot.columns import Growing, distinct
 
 __all__ = ["PodMemo"]
 
@@ -48,7 +48,7 @@ class PodMemo:
             for what in list(self._numbers):
                 numbers = self.of(what)[stamps]
                 values = self._values.get(what, {})
-                if len(values) > 2 * len(np.unique(numbers[there])) + _FEW:
+                if len(values) > 2 * len(distinct(numbers[there])) + _FEW:
                     continue
                 made._numbers[what] = Growing.of(numbers)
                 made._values[what] = dict(values)

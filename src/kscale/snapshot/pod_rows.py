@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
+from kscale.snapshot.columns import distinct
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.mapped import file_of
 from kscale.snapshot.pod_states import PENDING
@@ -68,7 +69,7 @@ class PodRows(Sequence[PodRecord]):
         if (sources < 0).all():
             yield from map(table.record, rows.tolist())
             return
-        for source in np.unique(sources[sources >= 0]).tolist():
+        for source in distinct(sources[sources >= 0]).tolist():
             mapped = file_of(buffers[source])
             if mapped is not None:
                 mapped.check()

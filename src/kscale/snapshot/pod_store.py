@@ -14,10 +14,10 @@ from kscale.objects.core import Pod
 from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.batch_plan import BatchPlan, plan_batch
 from kscale.snapshot.changes import ChangedKeys
-from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.known_looks import KnownLooks
-from kscale.snapshot.placed_sums import PlacedSums
+from kscale.snapshot.node_numbers import NodeNumbers
+from kscale.snapshot.placed_sums import NOWHERE, Placed, PlacedSums
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_moments import COLUMNS as MOMENTS
 from kscale.snapshot.pod_moments import PodMoments
@@ -46,13 +46,12 @@ class PodStore:
         self.finished = finished
         self.texts: Texts = texts
         self.table = PodTable(Interner())
+        self.nodes = NodeNumbers(self.table.nodes)
         self.sums = PlacedSums()
         self._threads = threads
         self._reader: PodReader | None = None
         self._looks: KnownLooks | None = None
         self._row_of: dict[str, int] = {}
-        self._node_of: dict[str, int] = {}
-        self._numbered: tuple[list[str], Growing] | None = None
         self._listing = False
         self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
 
@@ -60,13 +59,13 @@ class PodStore:
         """Another store with the same pods, which goes its own way."""
         made = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
         made.table, made.sums = self.table.copy(), self.sums.copy()
-        made._row_of, made._node_of = dict(self._row_of), dict(self._node_of)
+        made._row_of, made.nodes = dict(self._row_of), NodeNumbers(made.table.nodes)
         made._made_at_most, made._nodes_at_most = self._made_at_most, self._nodes_at_most
         return made
 
     def __getstate__(self) -> dict[str, Any]:
         """What is derived is left out."""
-        return {**vars(self), "_numbered": None, "_listing": False, "_reader": None, "_looks": None}
+        return {**vars(self), "_listing": False, "_reader": None, "_looks": None}
 
     @property
     def interner(self) -> Interner:
@@ -92,12 +91,13 @@ class PodStore:
         class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
         at = self._node_at(record, state)
         row = self._row_of.get(record.key)
+        went = NOWHERE
         if row is None:
             row = self._row_of[record.key] = self.table.append(record, class_of, at, state, moments)
         else:
-            self._count(np.array([row]), -1)
+            went = self._placed(np.array([row]))
             self.table.replace(row, record, class_of, at, state, moments)
-        self._count(np.array([row]), 1)
+        self._count(went, self._placed(np.array([row])))
         self.table.see(row, self._listing)
 
     def put_all(self, pods: Iterable[Pod]) -> None:
@@ -131,27 +131,23 @@ class PodStore:
             **{name: np.array(values) for name, values in zip(MOMENTS, zip(*moments, strict=True), strict=False)},
         }
         known, fresh = np.flatnonzero(row_of >= 0), np.flatnonzero(row_of < 0)
+        went = self._placed(row_of[known])
         if len(known):
-            self._replace(row_of[known], {name: values[known] for name, values in columns.items()})
+            self.table.put(row_of[known], **{name: values[known] for name, values in columns.items()})
         if len(fresh):
             keys = [records[i].key for i in fresh.tolist()]
             row_of[fresh] = self._append(keys, {name: values[fresh] for name, values in columns.items()})
         self.table.hold(row_of.tolist(), records, moments)
+        self._count(went, self._placed(row_of))
 
     def _node_at(self, record: PodRecord, state: int) -> int:
         pod = record.pod
         node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
-        return self.node_number(node) if node and state in (PLACED, FINISHED) else -1
-
-    def _replace(self, rows: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> None:
-        self._count(rows, -1)
-        self.table.put(rows, **columns)
-        self._count(rows, 1)
+        return self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1
 
     def _append(self, keys: Sequence[str], columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
         rows = self.table.extend(keys, **columns)
         self._row_of.update(zip(keys, rows.tolist(), strict=True))
-        self._count(rows, 1)
         return rows
 
     def remove(self, key: str, uid: str = "") -> bool:
@@ -162,7 +158,7 @@ class PodStore:
         held, given = uid_text(self.table, row), uid.encode()
         if held and given and held != given:
             return False
-        self._drop(np.array([row]))
+        self.drop([key])
         return True
 
     def has_version(self, key: str, version: str) -> bool:
@@ -196,27 +192,10 @@ class PodStore:
         """Remove those of some pods that are there."""
         rows = [self._row_of[key] for key in dict.fromkeys(keys) if key in self._row_of]
         if rows:
-            self._drop(np.array(rows, dtype=np.int64))
-
-    # -- numbers of nodes --------------------------------------------------------------------------------------------
-
-    def node_number(self, name: str) -> int:
-        """The number of a node's name."""
-        found = self._node_of.get(name)
-        if found is None:
-            found = self._node_of[name] = len(self._node_of)
-            self.table.nodes.append(name)
-            self.sums.extend_to(found + 1)
-        return found
-
-    def node_numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Numbers of nodes' names, -1 = no pod has ever been there."""
-        return np.fromiter(map(self._node_of.get, names, repeat(-1)), np.int64, len(names))
-
-    @property
-    def node_count(self) -> int:
-        """How many names of nodes have numbers."""
-        return len(self._node_of)
+            which = np.array(rows, dtype=np.int64)
+            went = self._placed(which)
+            self._drop(which)
+            self._count(went, NOWHERE)
 
     # -- many pods ---------------------------------------------------------------------------------------------------
 
@@ -244,6 +223,8 @@ class PodStore:
         return change
 
     def _write(self, batch: PodBatch, plan: BatchPlan, *, refer: bool) -> None:
+        went = self._placed(np.concatenate([plan.gone, plan.rows]))
+        came = NOWHERE
         if len(plan.gone):
             self._drop(plan.gone)
         of = np.concatenate([plan.of_rows, plan.fresh])
@@ -251,16 +232,19 @@ class PodStore:
             columns = self._columns(batch, of, refer=refer)
             count = len(plan.of_rows)
             if count:
-                self._replace(plan.rows, {name: values[:count] for name, values in columns.items()})
+                self.table.put(plan.rows, **{name: values[:count] for name, values in columns.items()})
             if len(plan.fresh):
                 keys = batch.keys if len(plan.fresh) == len(batch) else [batch.keys[i] for i in plan.fresh.tolist()]
                 self._append(keys, {name: values[count:] for name, values in columns.items()})
+            placed = columns["state"] == PLACED
+            came = Placed(columns["class_of"][placed], columns["at"][placed])
+        self._count(went, came)
 
     def _columns(self, batch: PodBatch, of: NDArray[np.int64], *, refer: bool) -> dict[str, NDArray[Any]]:
         """The columns of some pods of a batch, and their texts kept."""
         state = batch.state[of]
         on_node = (state == PLACED) | ((state == FINISHED) & batch.bound[of])
-        at = self._nodes_of(batch.nodes, np.where(on_node, batch.node_of[of], np.int32(-1)))
+        at = self.nodes.of_batch(batch.nodes, np.where(on_node, batch.node_of[of], np.int32(-1)))
         columns: dict[str, NDArray[Any]] = {
             "at": at,
             "state": state,
@@ -279,26 +263,7 @@ class PodStore:
         self.table.buffers = texts.buffers
         return columns
 
-    def _nodes_of(self, names: list[str], which: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Numbers of nodes' names, of which there may be more the next time; -1 stays -1."""
-        if self._numbered is None or self._numbered[0] is not names:
-            self._numbered = names, Growing(np.int32)
-        column = self._numbered[1]
-        if column.size <= len(names):
-            known = max(column.size - 1, 0)
-            column.extend_to(len(names) + 1)  # what is no node takes the last
-            column.array[known:] = -1
-        numbers = column.array
-        at: NDArray[np.int32] = numbers[which]
-        fresh = which[(at < 0) & (which >= 0)]
-        if len(fresh):
-            for i in np.unique(fresh).tolist():
-                numbers[i] = self.node_number(names[i])
-            at = numbers[which]
-        return at
-
     def _drop(self, rows: NDArray[np.int64]) -> None:
-        self._count(rows, -1)
         for row in rows.tolist():
             del self._row_of[self.table.keys[row]]
         self.table.drop(rows)
@@ -318,7 +283,7 @@ class PodStore:
             self._forget_texts(self._reader.known)
         if table.memo.stamps > 2 * len(table) + _IDLE:
             table.renew_stamps()
-        if len(self._node_of) > self._nodes_at_most:
+        if len(self.nodes) > self._nodes_at_most:
             self._renumber_nodes()
 
     def _sweep(self) -> None:
@@ -358,18 +323,24 @@ class PodStore:
         table = self.table
         at = table.column("at")[table.column("state") != GONE]
         there = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
-        self._node_of = table.keep_nodes(there)
+        table.keep_nodes(there)
+        self.nodes = NodeNumbers(table.nodes)
         self.sums = self.sums.of(there)
-        self._numbered = None
         if self._reader is not None:
             self._reader.forget_nodes()
-        self._nodes_at_most = _IDLE + 2 * len(self._node_of)
+        self._nodes_at_most = _IDLE + 2 * len(self.nodes)
 
-    def _count(self, rows: NDArray[np.int64], sign: int) -> None:
+    # -- sums --------------------------------------------------------------------------------------------------------
+
+    def _placed(self, rows: NDArray[np.int64]) -> Placed:
+        """What the sums hold of some rows."""
         table = self.table
         placed = rows[table.column("state")[rows] == PLACED]
-        if len(placed):
-            self.sums.add(self.interner, table.column("class_of")[placed], table.column("at")[placed], sign)
+        return Placed(table.column("class_of")[placed], table.column("at")[placed])
+
+    def _count(self, went: Placed, came: Placed) -> None:
+        self.sums.extend_to(len(self.nodes))
+        self.sums.change(self.interner, went, came)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

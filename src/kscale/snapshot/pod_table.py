@@ -196,15 +196,16 @@ class PodTable:
 
     def _let_go(self, rows: NDArray[np.int64]) -> None:
         """Rows get other pods, or none."""
-        numbers, (size, of_uid) = self.column("source")[rows], (self.column(c)[rows] for c in ("size", "uid_size"))
+        numbers, size = self.column("source")[rows], self.column("size")[rows]
         if self.records or self.versions:
             for row in rows.tolist():
                 self.records.pop(row, None)
                 self.versions.pop(row, None)
         if (numbers >= 0).any():
-            self.texts.release(numbers, np.where(size > 0, size, of_uid).astype(np.int64))
+            used = np.where(size > 0, size, self.column("uid_size")[rows])
+            sparse = self.texts.release(numbers, used.astype(np.int64))
             self.buffers = self.texts.buffers
-            for number in self.texts.sparse(numbers[numbers >= 0]):
+            for number in sparse:
                 self._move_texts(number, rows)
 
     def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
@@ -247,15 +248,14 @@ class PodTable:
         self.memo = self.memo.renewed(self.column("stamp"), there)
         self.columns["stamp"].array[:] = np.arange(len(self))
 
-    def keep_nodes(self, there: NDArray[np.bool_]) -> dict[str, int]:
-        """Number nodes anew, without those that no row has; their numbers by name."""
+    def keep_nodes(self, there: NDArray[np.bool_]) -> None:
+        """Number nodes anew, without those that no row has."""
         self.own()
         number = np.append(np.cumsum(there) - 1, -1).astype(np.int32)
         at = self.columns["at"].array
         at[:] = np.where(at < 0, np.int32(-1), number[at])
         at[self.column("state") == GONE] = -1
         self.nodes = [self.nodes[i] for i in np.flatnonzero(there).tolist()]
-        return {name: i for i, name in enumerate(self.nodes)}
 
     # Rows that are gone are closed up by moving the rows behind them: those before ``_hole[0]`` have been, those from
     # there up to ``_hole[1]`` are all gone, and the others are yet to be looked at.

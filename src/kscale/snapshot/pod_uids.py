@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _projection, _rows
+from kscale.snapshot.columns import distinct
 from kscale.snapshot.mapped import file_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     source, size = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
     at = table.column("offset")[rows] + table.column("uid_offset")[rows]
     written = (source >= 0) & (size > 0)
-    for number in np.unique(source[source >= 0]).tolist():
+    for number in distinct(source[source >= 0]).tolist():
         mapped = file_of(table.buffers[number])
         if mapped is not None:
             mapped.check()

@@ -20,7 +20,7 @@ from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.validation import check, is_unusual
 from kscale.objects.volumes import Volume
-from kscale.snapshot.columns import Growing
+from kscale.snapshot.columns import Growing, distinct
 from kscale.snapshot.interner import Interner, Prototype
 from kscale.snapshot.known_texts import KnownTexts
 from kscale.snapshot.pod_facets import (
@@ -176,18 +176,18 @@ class TextClasses:
         self._grow(int(places.max(initial=0)) + 1)
         fresh = places[~self.column("known")[places]]
         if len(fresh):
-            self._read(np.unique(fresh))
+            self._read(distinct(fresh))
         settled, waiting = self.column("settled"), self.column("waiting")
         now = places[bound]
         now = now[settled[now] == _UNSEEN]
         if len(now):
-            now = np.unique(now)
+            now = distinct(now)
             settled[now] = self._classes(now, np.ones(len(now), dtype=np.bool_))
             self.column("settled_shape")[now] = self._shapes(now, settled[now])
         now = places[~bound]
         now = now[waiting[now] == _UNSEEN]
         if len(now):  # a finished pod counts as placed, without a node, too
-            now = np.unique(now)
+            now = distinct(now)
             waiting[now] = self._classes(now, self.column("done")[now])
             self.column("waiting_shape")[now] = self._shapes(now, waiting[now])
 

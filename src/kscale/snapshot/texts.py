@@ -20,7 +20,7 @@ _LARGE: Final = _SEGMENT // 4  # a block of this size is a segment by itself
 class TextStore:
     """Buffers by number, and how much of each rows still use.
 
-    What no row uses goes; a segment of which rows use less than half is told by :meth:`sparse`, so that its texts can
+    What no row uses goes; a segment of which rows use less than half is told by :meth:`release`, so that its texts can
     be copied elsewhere. A frozen store has the buffers as they were: numbers that came free are given again in another
     list."""
 
@@ -90,27 +90,24 @@ class TextStore:
         self._whole.array[number] += size
         return number, at
 
-    def release(self, numbers: NDArray[np.int32], sizes: NDArray[np.int64]) -> None:
-        """Rows do not use texts any more: int32[n] buffers (below 0: none), int64[n] bytes."""
+    def release(self, numbers: NDArray[np.int32], sizes: NDArray[np.int64]) -> list[int]:
+        """Rows do not use texts any more: int32[n] buffers (below 0: none), int64[n] bytes. Of which of these buffers,
+        where they are memory, rows now use less than half."""
         kept = numbers >= 0
         if not kept.all():
             numbers, sizes = numbers[kept], sizes[kept]
         live = self._live.array
         np.subtract.at(live, numbers, sizes)
-        for number in set(numbers[live[numbers] == 0].tolist()):
-            if number != self._open:
-                self._drop(number)
+        left = live[numbers]
+        few = set(numbers[2 * left < self._whole.array[numbers]].tolist()) - {self._open}
+        for number in set(numbers[left == 0].tolist()) - {self._open}:
+            self._drop(number)
+        return sorted(each for each in few if live[each] and not isinstance(self.buffers[each].obj, MappedFile))
 
     def _drop(self, number: int) -> None:
         self._set(number, NO_TEXT)
         self._whole.array[number] = 0
         self._free.append(number)
-
-    def sparse(self, numbers: NDArray[np.int32]) -> list[int]:
-        """Those of some buffers in memory of which rows use less than half."""
-        live = self._live.array[numbers]
-        few = np.unique(numbers[(live > 0) & (2 * live < self._whole.array[numbers])]).tolist()
-        return [each for each in few if each != self._open and not isinstance(self.buffers[each].obj, MappedFile)]
 
     @property
     def size(self) -> int:

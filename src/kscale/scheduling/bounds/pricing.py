@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _bin_pricing
 from kscale.scheduling.bounds.kinds import BinKinds
+from kscale.snapshot.columns import distinct
 
 __all__ = ["Relaxed", "Tables", "Tier", "Values", "relax", "relax_around", "surrogate", "tiers"]
 
@@ -202,11 +203,11 @@ def tiers(kinds: BinKinds, weight: NDArray[np.float64], units: int) -> list[Tier
     plenty = kinds.capacity.max(axis=0) > _FEW
     main = np.argmax(np.where(plenty, worth, -1.0), axis=1) if plenty.any() else np.zeros(kinds.size, dtype=np.int64)
     found = []
-    for r in np.unique(main).tolist():
+    for r in distinct(main).tolist():
         members = np.flatnonzero(main == r)
         size = kinds.capacity[members, r].astype(np.float64)
         level = np.floor(np.log(np.maximum(size.max(initial=1.0), 1.0) / np.maximum(size, 1.0)) / np.log(_SIZES) + 1e-9)
-        found += [Tier.of(kinds, members[level == n], r, units) for n in np.unique(level)]
+        found += [Tier.of(kinds, members[level == n], r, units) for n in distinct(level)]
     return found
 
 

@@ -29,11 +29,11 @@ inline void scatter(char* to, const char* from, std::size_t width, const std::in
   }
 }
 
-// sums[at[i]] += sign * amounts[kind[i]]; without `amounts`: += sign. Sums wrap.
+// sums[at[i]] += sign[i] * amounts[kind[i]]; without `amounts`: += sign[i]. Sums wrap.
 inline void add_amounts(std::int64_t* sums, const std::int32_t* at, const std::int64_t* amounts,
-                        const std::int32_t* kind, std::int64_t sign, std::size_t n) {
+                        const std::int32_t* kind, const std::int8_t* sign, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
-    sums[at[i]] += amounts == nullptr ? sign : sign * amounts[kind[i]];
+    sums[at[i]] += amounts == nullptr ? sign[i] : sign[i] * amounts[kind[i]];
   }
 }
 
