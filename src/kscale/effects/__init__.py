@@ -41,7 +41,7 @@ from kscale.effects.cloud import (
     Refresh,
 )
 from kscale.effects.deferred import Deferred
-from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done
+from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done, done_at_once
 from kscale.effects.foreseen import foreseen_steps
 from kscale.effects.metrics import GetMetric, QueryPrometheus
 from kscale.effects.moments import (
@@ -122,6 +122,7 @@ __all__ = [
     "WrongAnswerError",
     "as_if_done",
     "check_answer",
+    "done_at_once",
     "duration",
     "foreseen_steps",
     "from_text",

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from kscale.effects.actions import Action, Steps
+from kscale.effects.actions import Action, InBackground, Steps, Together, Wait, Within
 from kscale.effects.answers import ANSWERS
 from kscale.effects.deferred import Deferred
 from kscale.effects.moments import Moment
@@ -17,7 +17,7 @@ from kscale.effects.reports import Emit, Event, Observation, Observe
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
 
-__all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done"]
+__all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done", "done_at_once"]
 
 _T = TypeVar("_T")
 
@@ -80,3 +80,32 @@ def as_if_done(
     running = time.start(lambda _: steps)
     time.run()
     return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(said)), observations)
+
+
+def done_at_once(steps: Steps[_T], *, now: Moment) -> DryRun[_T]:
+    """:func:`as_if_done` of a machine that neither asks nor waits nor has company, for much less.
+
+    Everything that it does succeeds at ``now``. Raises :class:`UnansweredError` for an action that is more than that.
+    """
+    actions: list[Action] = []
+    events: list[Event] = []
+    observations: list[Observation] = []
+    done = Outcome(at=now)
+    try:
+        action = next(steps)
+        while True:
+            if isinstance(action, Observe):
+                observations.extend(action.observations)
+            elif isinstance(action, Emit):
+                events.extend(action.events)
+            elif _is_more(action):
+                raise UnansweredError(f"{type(action).__name__} is not done at once")
+            else:
+                actions.append(action)
+            action = steps.send(done)
+    except StopIteration as stop:
+        return DryRun(stop.value, actions, events, observations)
+
+
+def _is_more(action: Action) -> bool:
+    return isinstance(action, Wait | Together | Within | InBackground) or ANSWERS[type(action)].question

@@ -26,8 +26,11 @@ __all__ = ["Admission", "DecodeError", "admit", "admit_decoded", "decode", "deco
 _INT64: Final = frozenset({"generation", "observedGeneration", "deletionGracePeriodSeconds"})
 """The integers that are not int32."""
 
-_UNUSUAL: Final = re.compile(rb"\\u[dD]|[:\[,]\s*(?:null\b|-?(?:\d{10}|\d+[.eE]))")
-"""Half a character, a null, a number that is long or no integer."""
+_UNUSUAL: Final = re.compile(rb"[:\[,]\s*(?:null\b|-?(?:\d{10}|\d+[.eE]))")
+"""A null, a number that is long or no integer."""
+
+
+_USUAL: Final = HPAOptions()
 
 
 class DecodeError(ValueError):
@@ -73,10 +76,11 @@ def admit_decoded(
     options: HPAOptions | None = None,
 ) -> Admission:
     """:func:`admit` of objects as :func:`decode` gives them."""
+    options = options or _USUAL
     if subresource == "status":
         errors = validate_status(hpa, hpa if before is None else before)
     else:
-        if not (options or HPAOptions()).enabled("HPAConfigurableTolerance") and not _tolerates(before):
+        if not options.enabled("HPAConfigurableTolerance") and not _tolerates(before):
             hpa = _without_tolerance(hpa)
         errors = validate(hpa, before, options=options)
     return Admission(errors=tuple(errors)) if errors else Admission(hpa=apply_defaults(hpa))
@@ -116,9 +120,9 @@ def decode(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
 
 
 def decode_usual(text: bytes) -> HorizontalPodAutoscaler | None:
-    """:func:`decode` of the JSON text of a v2 object in which nothing is unusual (a null, a number that may be none of
-    Go's integers); None: it is decoded slowly, or refused."""
-    if _UNUSUAL.search(text):
+    """:func:`decode` of the JSON text of a v2 object in which nothing is unusual (half a character, a null, a number
+    that may be none of Go's integers); None: it is decoded slowly, or refused."""
+    if b"\\ud" in text or b"\\uD" in text or _UNUSUAL.search(text):
         return None
     try:
         text.decode()  # what the struct does not have is skipped, and may be anything

@@ -175,8 +175,11 @@ class History:
 
     def entries(self, row: int) -> list[tuple[int, int, bool]]:
         """(value, time, outdated) of a row."""
+        size = int(self.size[row])
+        if not size:
+            return []
         first = int(self.begin[row])
-        last = first + int(self.size[row])
+        last = first + size
         return [
             (value, time, bool(flag))
             for value, time, flag in zip(

@@ -25,6 +25,7 @@ from kscale.effects import (
     Moment,
     PutScale,
     as_if_done,
+    done_at_once,
     moment,
 )
 from kscale.hpa.behavior import NormalizedColumns
@@ -205,8 +206,14 @@ class Decisions:
 
         Raises what :attr:`problems` holds of it.
         """
-        row = range(len(self))[row]
-        return self._as_if_done(row, self.machine(row))
+        origin, row = self._known(), range(len(self))[row]
+        refusal = self.refusals.get(self.keys[row])
+        return as_if_done(
+            self.machine(row),
+            now=origin.now,
+            respond=lambda action: _answer(action, row, origin),
+            refuse=lambda action: refusal if isinstance(action, PutScale) else None,
+        )
 
     def told(self, rows: Sequence[int]) -> list[DryRun[Reconciliation]]:
         """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. They hold
@@ -232,7 +239,7 @@ class Decisions:
                 now=origin.now,
                 options=origin.options,
             )
-            out.append(self._as_if_done(row, decided.rest()))
+            out.append(done_at_once(decided.rest(), now=origin.now))
         return out
 
     def normalized(self) -> NormalizedColumns:
@@ -244,16 +251,6 @@ class Decisions:
             self.held,
             conditions.reason[:, _LIMITED] - _FIRST_LIMIT,
             (conditions.status[:, _LIMITED] == _TRUE).astype(np.uint8),
-        )
-
-    def _as_if_done(self, row: int, steps: Reconciling) -> DryRun[Reconciliation]:
-        origin = self._known()
-        refusal = self.refusals.get(self.keys[row])
-        return as_if_done(
-            steps,
-            now=origin.now,
-            respond=lambda action: _answer(action, row, origin),
-            refuse=lambda action: refusal if isinstance(action, PutScale) else None,
         )
 
     def refused(self, errors: Mapping[str, ApiError]) -> Decisions:

@@ -14,7 +14,7 @@ from kscale.errors import InputError, Problem
 from kscale.hpa.admission import Admission, admit, admit_decoded
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions
-from kscale.hpa.dump_json import hpa_of_record, pod_of, time_of, usage_of
+from kscale.hpa.dump_json import hpa_of_record, pod_of, time_of, usage_of, usage_of_items
 from kscale.hpa.dump_pods import DumpPods, times_of
 from kscale.hpa.dump_records import check_names, key_of, plain, untold
 from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
@@ -240,7 +240,13 @@ class Dump:
 
     def add_usage(self, records: Sequence[RawObject]) -> bool:
         """Usage of pods that comes in a row; False: it is read object by object."""
-        found = usage_of(records)
+        return self._add_usage(usage_of(records))
+
+    def add_usage_items(self, text: memoryview) -> bool:
+        """Usage of pods that comes as a list, of which this is the text of the items; False as above."""
+        return self._add_usage(usage_of_items(text))
+
+    def _add_usage(self, found: tuple[PodUsage, set[str]] | None) -> bool:
         if found is None:
             return False
         usage, created = found
@@ -248,7 +254,7 @@ class Dump:
             self.see(*created)
         except InputError:
             return False  # whose it is has to be told
-        self.read["PodMetrics"] += len(records)
+        self.read["PodMetrics"] += len(usage)
         self.newest = max(self.newest, int(usage.time.max(initial=ZERO_TIME)))
         self.usage.append(usage)
         return True

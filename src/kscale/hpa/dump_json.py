@@ -22,10 +22,12 @@ from kscale.objects.meta import ObjectMeta
 from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.sources import RawObject
 
-__all__ = ["hpa_of_record", "is_usage", "pod_of", "time_of", "usage_of"]
+__all__ = ["hpa_of_record", "is_usage", "pod_of", "time_of", "usage_of", "usage_of_items"]
 
 
-class _Item(msgspec.Struct):
+class _Item(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     status: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -74,17 +76,31 @@ def is_usage(record: RawObject) -> bool:
 
 def usage_of(records: Sequence[RawObject]) -> tuple[PodUsage, set[str]] | None:
     """The usage that records tell together, and when their objects were made; None: they are read in another way."""
-    items = b"[" + b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw)) + b"]"
+    return usage_of_items(b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw)))
+
+
+def usage_of_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None:
+    """:func:`usage_of` of the items of a list, with commas in between."""
+    items = b"".join((b"[", text, b"]"))
     if not _is_text(items):
         return None
     try:
         told = _ITEMS.decode(items)
-        usage = PodUsage.from_json(b'{"kind":"PodMetricsList","items":' + items + b"}")
+        usage = PodUsage.from_json(b"".join((b'{"kind":"PodMetricsList","items":', items, b"}")))
     except (msgspec.DecodeError, RecursionError, InputError):
         return None
-    if any(each.spec is not msgspec.UNSET or each.status is not msgspec.UNSET for each in told):
+    if not all(_is_usage(each) for each in told):
         return None
     return usage, {each.metadata.creation_timestamp for each in told if each.metadata.creation_timestamp}
+
+
+def _is_usage(item: _Item) -> bool:
+    return (
+        item.spec is msgspec.UNSET
+        and item.status is msgspec.UNSET
+        and item.kind in (None, "PodMetrics")
+        and (item.api_version is None or group_of(item.api_version) == "metrics.k8s.io")
+    )
 
 
 def _is_text(data: bytes | memoryview) -> bool:

@@ -18,7 +18,10 @@ from kscale.snapshot.sources import RawObject
 
 __all__ = ["DumpPods", "records_of", "times_of"]
 
-_TIMES: Final = re.compile(rb'"(?:creationTimestamp|startTime|lastTransitionTime)"\s*:\s*"([^"]*)"')
+_TIMES: Final = re.compile(
+    rb'Time(?:stamp)?(?:(?<="creationTimestamp)|(?<="startTime)|(?<="lastTransitionTime))"\s*:\s*"([^"]*)"'
+)
+"""Begins with what the names share: a pattern is looked for much faster by its first letters."""
 _IN_DEFAULT: Final = re.compile(rb'"namespace"\s*:\s*"%s"' % DEFAULT_NAMESPACE.encode())
 
 
@@ -50,6 +53,10 @@ class DumpPods:
     def add_batch(self, batch: PodBatch) -> list[str]:
         """Takes pods in; those that were there already."""
         self.cluster.apply_batch(batch)
+        new = set(batch.keys)
+        if len(new) == len(batch.keys) and new.isdisjoint(self._keys):
+            self._keys |= new
+            return []
         return [key for key in batch.keys if self._again(key)]
 
     def _again(self, key: str) -> bool:

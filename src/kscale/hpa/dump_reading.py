@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from kscale.errors import InputError, Problem
 from kscale.hpa.dump import Dump
 from kscale.hpa.dump_json import is_usage
-from kscale.hpa.dump_pods import DumpPods, records_of
+from kscale.hpa.dump_pods import records_of
 from kscale.hpa.dump_records import named
 from kscale.objects.decode import describe
 from kscale.objects.kinds import group_of
 from kscale.snapshot.collector import collector_paused
 from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_reader import ScannedList
 from kscale.snapshot.sources import RawObject, Source, read_scanned
 
 __all__ = ["read_dump"]
@@ -26,73 +27,95 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     one it is that of the HPAs if they share one. Everything that cannot be read is raised as one ``InputError``;
     without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
     """
-    dump = Dump()
-    external: list[tuple[int, RawObject, str | None]] = []
-    number, last = 0, ("", "", -1)
-    usage: list[RawObject] = []
-    for record, namespace in _records(dump.pods, sources, metrics):
+    reading = _Reading()
+    for namespace, source in [*((None, each) for each in sources), *metrics]:
+        for record in read_scanned(source, scan=reading.scan, empty_lists=True):
+            reading.take(record, namespace)
+    return reading.end(strict=strict)
+
+
+class _Reading:
+    """A dump under way. ``usage``: usage of pods in a row, not taken in yet; ``external``: external metrics, which wait
+    until all HPAs are known, with the number of their list."""
+
+    def __init__(self) -> None:
+        self.dump = Dump()
+        self.usage: list[RawObject] = []
+        self.external: list[tuple[int, RawObject, str | None]] = []
+        self._number = 0
+        self._last = ("", "", -1)  # source, place and number in the list of what came last
+
+    def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
+        """A list whose pods are read as columns; one of usage is read as a whole."""
+        found = self.dump.pods.scan(view, source, place)
+        if found is None or found.kind != "PodMetricsList" or group_of(found.api_version) != "metrics.k8s.io":
+            return found
+        self._take_usage()
+        if not self.dump.add_usage_items(found.text):
+            return found
+        self.dump.total += len(found)
+        self._moved(source, place, len(found) - 1)
+        return found.emptied()
+
+    def take(self, record: RawObject | Problem | PodBatch, namespace: str | None) -> None:
+        """What comes next."""
+        dump = self.dump
         if isinstance(record, RawObject) and is_usage(record):
-            usage.append(record)
+            self.usage.append(record)
             dump.total += 1
-            continue
-        usage = _take_usage(dump, usage)
+            return
+        self._take_usage()
         if isinstance(record, Problem):
             dump.total += 1
             dump.problems.append(record)
-            continue
-        if isinstance(record, PodBatch):
+        elif isinstance(record, PodBatch):
             dump.total += len(record)
             if not dump.add_pods(record):
                 for each in records_of(record):
                     _take(dump, each, None)
-            place, at = record.place, int(record.where[-1])
-            number += (record.source, place) != last[:2]
-            last = (record.source, place, at)
-            continue
-        dump.total += not record.empty
-        place, _, index = record.where.rpartition("[")
-        at = int(index[:-1]) if index[:-1].isdigit() else -1
-        if (record.source, place) != last[:2] or at <= last[2]:
-            number += 1  # another list, or the same once more
-        last = (record.source, place, at)
-        if group_of(record.api_version) == "external.metrics.k8s.io":
-            external.append((number, record, namespace))
+            self._moved(record.source, record.place, int(record.where[-1]))
         else:
-            _take(dump, record, namespace)
-    _take_usage(dump, usage)
-    namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
-    namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
-    only = next(iter(namespaces), "") if len(namespaces) < 2 else None
-    for dump.list_number, record, namespace in external:
-        if namespace is None and only is None and not record.empty:
-            text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
-            dump.problems.append(Problem(text, record.source, record.where or record.kind))
-        else:
-            _take(dump, record, namespace or only)
-    try:
-        dump.finish()
-    except InputError as error:
-        dump.problems.extend(error.problems)
-    fatal = [problem for problem in dump.problems if strict or problem.of_source]
-    if fatal:
-        raise InputError(fatal, total=dump.total)
-    return dump
+            dump.total += not record.empty
+            place, _, index = record.where.rpartition("[")
+            at = int(index[:-1]) if index[:-1].isdigit() else -1
+            self._moved(record.source, place, at, again=at <= self._last[2])
+            if group_of(record.api_version) == "external.metrics.k8s.io":
+                self.external.append((self._number, record, namespace))
+            else:
+                _take(dump, record, namespace)
 
+    def _moved(self, source: str, place: str, at: int, *, again: bool = False) -> None:
+        """To another list, or the same once more."""
+        self._number += again or (source, place) != self._last[:2]
+        self._last = (source, place, at)
 
-def _records(
-    pods: DumpPods, sources: Sequence[Source], metrics: Iterable[tuple[str | None, Source]]
-) -> Iterator[tuple[RawObject | Problem | PodBatch, str | None]]:
-    for namespace, source in [*((None, each) for each in sources), *metrics]:
-        for record in read_scanned(source, scan=pods.scan, empty_lists=True):
-            yield record, namespace
+    def _take_usage(self) -> None:
+        records, self.usage = self.usage, []
+        if records and not self.dump.add_usage(records):
+            for record in records:
+                _take(self.dump, record, None)
 
-
-def _take_usage(dump: Dump, records: list[RawObject]) -> list[RawObject]:
-    """All of a run, of which nothing is left."""
-    if records and not dump.add_usage(records):
-        for record in records:
-            _take(dump, record, None)
-    return []
+    def end(self, *, strict: bool) -> Dump:
+        """What was read. Raises ``InputError``."""
+        self._take_usage()
+        dump = self.dump
+        namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
+        namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
+        only = next(iter(namespaces), "") if len(namespaces) < 2 else None
+        for dump.list_number, record, namespace in self.external:
+            if namespace is None and only is None and not record.empty:
+                text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
+                dump.problems.append(Problem(text, record.source, record.where or record.kind))
+            else:
+                _take(dump, record, namespace or only)
+        try:
+            dump.finish()
+        except InputError as error:
+            dump.problems.extend(error.problems)
+        fatal = [problem for problem in dump.problems if strict or problem.of_source]
+        if fatal:
+            raise InputError(fatal, total=dump.total)
+        return dump
 
 
 def _take(dump: Dump, record: RawObject, namespace: str | None) -> None:

@@ -127,6 +127,16 @@ class ScannedList:
         """All items."""
         return self._reader.items(self._found)
 
+    @property
+    def text(self) -> memoryview:
+        """The JSON text from the first item to the last."""
+        found = self._found
+        return found.view[found.begin[0] : found.begin[-1] + found.size[-1]]
+
+    def emptied(self) -> ScannedList:
+        """The list without its items, where they have been read from the text."""
+        return ScannedList(self._reader, self._found.part(slice(0)), self.api_version, self.kind, self.metadata)
+
     def parts(self) -> Iterator[ScannedItems]:
         """The items, some after the other: columns of very many would be fresh memory, which takes longer than reading
         them."""

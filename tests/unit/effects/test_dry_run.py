@@ -3,6 +3,7 @@
 import pytest
 
 from kscale.effects import (
+    Action,
     ApiError,
     Emit,
     Event,
@@ -20,6 +21,7 @@ from kscale.effects import (
     Wait,
     WrongAnswerError,
     as_if_done,
+    done_at_once,
 )
 from kscale.objects.core import Node, ObjectReference
 from kscale.objects.meta import ObjectMeta
@@ -113,3 +115,24 @@ def test_the_clock_is_what_the_world_says_after_a_while() -> None:
         steps.send(Outcome(at=9))
     assert stopped.value.value == [8, 9]
     assert as_if_done(machine(5), now=5).value == [5, 5]
+
+
+def test_done_at_once_is_the_same_for_less() -> None:
+    def machine() -> Steps[int]:
+        p = Progress(100)
+        yield from p.act(IncreaseSize(group="a", delta=2))
+        yield from p.emit(_said("one"), _said("two"))
+        yield from p.observe(Observation(name="done_total"))
+        return p.now
+
+    assert done_at_once(machine(), now=100) == as_if_done(machine(), now=100)
+
+
+def test_done_at_once_is_not_for_what_takes_time_or_has_an_answer() -> None:
+    def machine(action: Action) -> Steps[None]:
+        yield from Progress(0).act(action)
+
+    asked = Get(kind="Node", name="n")
+    for action in (asked, Wait(1), Together(machines=()), InBackground(lambda _: machine(asked))):
+        with pytest.raises(UnansweredError, match=f"{type(action).__name__} is not done at once"):
+            done_at_once(machine(action), now=0)

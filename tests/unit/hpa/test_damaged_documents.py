@@ -168,11 +168,9 @@ def pods_of(dump: Dump) -> list[tuple[str, Any]]:
     return [(key, to_dict(pods.pod(i))) for i, key in enumerate(pods.keys)]
 
 
-@seed(7)
-@given(damaged([*MEASURED, AUTOSCALER]))
-def test_pods_are_read_as_other_objects_are(documents: list[dict[str, Any]]) -> None:
-    """Pods, their usage and HPAs have a way of their own from JSON."""
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}).encode()
+def check_both_ways(listed: dict[str, Any]) -> None:
+    """Read from JSON in ways of their own, and as all objects are."""
+    text = json.dumps(listed).encode()
     texts = read_dump(text, strict=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kscale.hpa.dump_pods.DumpPods.scan", lambda *_: None)
@@ -193,6 +191,21 @@ def test_pods_are_read_as_other_objects_are(documents: list[dict[str, Any]]) -> 
     usages = [dump.metrics.usage() for dump in (texts, plain)]
     items = [[to_dict(each.item(row)) for row in range(len(each))] for each in usages]
     assert items[0] == items[1]
+
+
+@seed(7)
+@given(damaged([*MEASURED, AUTOSCALER]))
+def test_pods_are_read_as_other_objects_are(documents: list[dict[str, Any]]) -> None:
+    """Pods, their usage and HPAs have a way of their own from JSON."""
+    check_both_ways({"apiVersion": "v1", "kind": "List", "items": documents})
+
+
+@seed(7)
+@given(damaged(MEASURED[1:]), st.sampled_from([[], MEASURED[:1], [AUTOSCALER]]))
+def test_a_list_of_usage_is_read_as_its_items_are(items: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    """As a whole, where all of it is usage."""
+    listed = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetricsList", "items": [*items, *others]}
+    check_both_ways(listed)
 
 
 @seed(7)
