@@ -214,6 +214,7 @@ class _ShapeRequests:
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, bool, bool], tuple[NDArray[np.int64], NDArray[np.uint8]]] = {}
         self._spec_of: dict[int, int | Pod] = {}
+        self._of_text: dict[bytes, int] = {}
         self._specs: dict[bytes, int] = {}
         self._read: list[_Spec] = []
 
@@ -248,17 +249,19 @@ class _ShapeRequests:
 
     def _read_spec(self, pods: PodSelection, shape: int) -> int | Pod:
         """The number of the spec of a shape, or the pod that stands for the shape."""
-        part = pods.part(shape, _ASKING)
-        found: int | Pod | None
-        if isinstance(part, Pod):
-            found = part
-        else:
-            text = bytes(part.spec)
-            found = self._specs.get(text)
+        text = pods.text(shape)
+        found = self._spec_of[shape] = text if isinstance(text, Pod) else self._number(text)
+        return found
+
+    def _number(self, text: bytes) -> int:
+        found = self._of_text.get(text)
+        if found is None:
+            spec = bytes(_ASKING.decode(text).spec)
+            found = self._specs.get(spec)
             if found is None:
-                found = self._specs[text] = len(self._read)
-                self._read.append(_SPEC.decode(text))
-        self._spec_of[shape] = found
+                found = self._specs[spec] = len(self._read)
+                self._read.append(_SPEC.decode(spec))
+            self._of_text[text] = found
         return found
 
     def _request(

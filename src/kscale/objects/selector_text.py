@@ -162,6 +162,7 @@ class _Parser:
                 raise SelectorError(f"found '{text}', expected: ',', or identifier")
 
 
+@lru_cache(maxsize=1 << 15)
 def plain_label(text: str) -> tuple[str, str] | None:
     """The label that a text asks for which is written ``key=value``, and which no more is asked than; None: it is
     written in another way, well or not. Cheaper than parsing."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +27,6 @@ from kscale.snapshot.row_shapes import shapes_of
 
 __all__ = ["PodIndex", "PodSelection", "PodSelections", "SelectorLike"]
 
-_T = TypeVar("_T")
 _M = TypeVar("_M")
 
 SelectorLike = Selector | LabelSelector | str | None
@@ -132,13 +130,13 @@ class PodSelection:
         """One of them, made when asked for."""
         return self._table.record(int(self.rows[position])).pod
 
-    def part(self, shape: int, decoder: msgspec.json.Decoder[_T]) -> _T | Pod:
-        """What a decoder reads of the text of a shape; where there is none, the pod that stands for it. Cheaper than
-        :meth:`exemplar` where little of a pod is read."""
+    def text(self, shape: int) -> bytes | Pod:
+        """The text of a shape, without labels, affinity, volumes and owners; where there is none, the pod that stands
+        for it. Cheaper than :meth:`exemplar` where little of a pod is read."""
         found = self._table.interner.shapes[shape]
         if found is None:
             raise KeyError(shape)
-        return found.part(decoder)
+        return found.text
 
     @property
     def label_numbers(self) -> NDArray[np.int32]:

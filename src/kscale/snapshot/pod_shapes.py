@@ -7,7 +7,7 @@ read, or when first asked for; an exemplar stands for the pods of each."""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -22,8 +22,6 @@ from kscale.objects.requests import CPU, is_sidecar, occupancy
 from kscale.objects.volumes import Volume
 
 __all__ = ["READ_ANNOTATIONS", "Shape", "numbered", "shape_key"]
-
-_T = TypeVar("_T")
 
 READ_ANNOTATIONS: Final = (
     CONFIG_MIRROR_ANNOTATION,
@@ -57,13 +55,14 @@ class Shape:
             self._pod = self._decoded()
         return self._pod
 
-    def part(self, decoder: msgspec.json.Decoder[_T]) -> _T | Pod:
-        """What a decoder reads of the text (without labels, affinity, volumes, owners); the pod, if there is none."""
+    @property
+    def text(self) -> bytes | Pod:
+        """The text, without labels, affinity, volumes and owners; the pod, if there is none."""
         if self._pod is not None:
             return self._pod
         rest = self._texts[0]
         assert rest is not None
-        return decoder.decode(rest)
+        return rest
 
     def _decoded(self) -> Pod:
         rest, labels, affinity, volumes, owners = self._texts
