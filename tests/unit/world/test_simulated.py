@@ -138,6 +138,22 @@ def test_a_pod_of_a_higher_priority_makes_others_end() -> None:
     assert world.api.get("Pod", "shop", "vip").status.nominated_node_name == ""
 
 
+def test_a_nominated_pod_takes_room_elsewhere_before_its_victims_are_gone() -> None:
+    slow = PodTimes(termination=Spread.fixed(25 * SECOND))
+    world = world_of(options=WorldOptions(pods=slow, preemption=True))
+    world.add(prioritised("old", 0, "3"))
+    run(world, 5)
+    world.add(prioritised("vip", 100, "2"))
+    world.add(prioritised("small", 0, "1"))
+    run(world, 5)
+    assert world.api.get("Pod", "shop", "vip").status.nominated_node_name == "pool-0"
+    world.add(node("free"))
+    run(world, 1)
+    vip = world.api.get("Pod", "shop", "vip")
+    assert (vip.spec.node_name, vip.status.nominated_node_name) == ("free", "")
+    assert world.api.get("Pod", "shop", "old").metadata.deletion_timestamp is not None
+
+
 def test_without_preemption_nobody_ends() -> None:
     world = world_of()
     world.add(prioritised("old", 0, "3"))

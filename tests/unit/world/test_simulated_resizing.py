@@ -10,6 +10,7 @@ from kscale.effects import (
 )
 from kscale.objects.conditions import find
 from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
 from unit.world.simulated_cases import QUICK, deployment, done, refused, run, scale, world_of
 
@@ -74,3 +75,29 @@ def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
     run(world, 5)
     taken = [world.api.same(pod).status.container_statuses[0].allocated_resources["cpu"] for pod in (first, second)]
     assert taken == [Quantity("3"), Quantity("1")]
+
+
+def test_resizes_that_were_put_off_are_done_in_upstreams_order() -> None:
+    """``sortPendingResizes``: priority, then quality of service, then who waits longest."""
+    world = world_of(options=QUICK)
+    fixed = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}
+    cases = [("first", 0, {}), ("fixed", 0, fixed), ("dear", 10, {}), ("blocks", 0, {"requests": {"cpu": "2"}})]
+    for name, priority, resources in cases:
+        container = {"name": "c", "image": "x", "resources": resources or {"requests": {"cpu": "500m"}}}
+        spec = {"containers": [container], "priority": priority}
+        world.add(from_dict({"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, Pod))
+    run(world, 5)
+    for name in ("first", "fixed", "dear"):
+        asked = resized(world.api.get("Pod", "shop", name), "1500m")
+        limit = PatchOperation(op="replace", path="/spec/containers/0/resources/limits/cpu", value="1500m")
+        done(world, replace(asked, patch=(*asked.patch, limit)) if name == "fixed" else asked)
+
+    def waits() -> list[str]:
+        pods = world.api.of("Pod").values()
+        return [pod.name for pod in pods if find(pod.status.conditions, "PodResizePending") is not None]
+
+    assert waits() == ["first", "fixed", "dear"]
+    for cpu, left in (("1500m", ["first", "fixed"]), ("500m", ["first"])):
+        done(world, resized(world.api.get("Pod", "shop", "blocks"), cpu))
+        run(world, 1)
+        assert waits() == left

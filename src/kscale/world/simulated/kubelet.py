@@ -12,6 +12,7 @@ from kscale.objects.meta import KubeObject
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.pods import ended, finished, started, with_ready
+from kscale.world.simulated.shared_parts import SharedParts
 from kscale.world.simulated.turns import HAPPENINGS
 
 __all__ = ["Kubelet", "PodTimes"]
@@ -34,6 +35,7 @@ class Kubelet:
 
     def __init__(self, api: ApiObjects, time: VirtualTime, draws: Draws, times: Callable[[Pod], PodTimes]) -> None:
         self._api, self._time, self._draws, self._times = api, time, draws, times
+        self._shared = SharedParts()
         api.listen("Pod", self._pod)
         for pod in api.of("Pod").values():
             self._pod(None, pod)
@@ -72,7 +74,7 @@ class Kubelet:
             return
         times = self._times(pod)
         readiness = self._draw(pod, "readiness", times.readiness)
-        self._api.put(started(pod, self._api.now_text, ready=not readiness))
+        self._api.put(started(pod, self._api.now_text, self._shared, ready=not readiness))
         if readiness:
             self._later(readiness, pod, self._ready)
         if times.work is not None:
@@ -80,7 +82,7 @@ class Kubelet:
 
     def _ready(self, pod: Pod) -> None:
         if not finished(pod):
-            self._api.put(with_ready(pod, self._api.now_text))
+            self._api.put(with_ready(pod, self._api.now_text, self._shared))
 
     def _end(self, pod: Pod) -> None:
         if not finished(pod) and pod.metadata.deletion_timestamp is None:

@@ -20,6 +20,7 @@ from kscale.objects.core import (
 )
 from kscale.objects.meta import Condition
 from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.shared_parts import SharedParts
 
 __all__ = ["bound", "delete_pod", "disrupted", "ended", "finished", "started", "unschedulable", "with_ready"]
 
@@ -32,14 +33,17 @@ def finished(pod: Pod) -> bool:
     return pod.status.phase in _ENDED
 
 
-def bound(pod: Pod, node: str, at: str) -> Pod:
+def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
     """On its node."""
-    conditions = [Condition(type="PodScheduled", status="True", last_transition_time=at)]
     return replace(
         pod,
         spec=replace(pod.spec, node_name=node),
-        status=replace(pod.status, phase="Pending", conditions=conditions),
+        status=replace(pod.status, phase="Pending", conditions=shared.made(at, _scheduled, at)),
     )
+
+
+def _scheduled(at: str) -> list[Condition]:
+    return [Condition(type="PodScheduled", status="True", last_transition_time=at)]
 
 
 def unschedulable(pod: Pod, message: str, at: str) -> Pod:
@@ -58,45 +62,61 @@ def disrupted(pod: Pod, at: str) -> Pod:
     return replace(pod, status=replace(pod.status, conditions=with_condition(pod.status.conditions, condition)))
 
 
-def _running(container: Container, at: str, *, ready: bool) -> ContainerStatus:
-    return ContainerStatus(
-        name=container.name,
-        image=container.image,
-        ready=ready,
-        started=True,
-        state=ContainerState(running={"startedAt": at}),
-        allocated_resources=container.resources.requests,
-        resources=container.resources,
-    )
-
-
-def started(pod: Pod, at: str, *, ready: bool) -> Pod:
+def started(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
     """Its containers run."""
-    word = "True" if ready else "False"
-    conditions = [
-        *(each for each in pod.status.conditions if each.type == "PodScheduled"),
-        Condition(type="Initialized", status="True", last_transition_time=at),
-        Condition(type="ContainersReady", status=word, last_transition_time=at),
-        Condition(type="Ready", status=word, last_transition_time=at),
-    ]
     status = replace(
         pod.status,
         phase="Running",
         start_time=pod.status.start_time or at,
-        conditions=conditions,
-        container_statuses=[_running(each, at, ready=ready) for each in pod.spec.containers],
+        conditions=shared.made(at, _started_conditions, pod.status.conditions, at, "True" if ready else "False"),
+        container_statuses=shared.made(at, _running, pod.spec.containers, at, ready),
     )
     return replace(pod, status=status)
 
 
-def with_ready(pod: Pod, at: str) -> Pod:
-    """Its containers are ready, too."""
-    conditions = [
-        replace(each, status="True", last_transition_time=at) if each.type in ("ContainersReady", "Ready") else each
-        for each in pod.status.conditions
+def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
+    return [
+        *(each for each in before if each.type == "PodScheduled"),
+        Condition(type="Initialized", status="True", last_transition_time=at),
+        Condition(type="ContainersReady", status=ready, last_transition_time=at),
+        Condition(type="Ready", status=ready, last_transition_time=at),
     ]
-    statuses = [replace(each, ready=True) for each in pod.status.container_statuses]
-    return replace(pod, status=replace(pod.status, conditions=conditions, container_statuses=statuses))
+
+
+def _running(containers: list[Container], at: str, ready: bool) -> list[ContainerStatus]:
+    return [
+        ContainerStatus(
+            name=each.name,
+            image=each.image,
+            ready=ready,
+            started=True,
+            state=ContainerState(running={"startedAt": at}),
+            allocated_resources=each.resources.requests,
+            resources=each.resources,
+        )
+        for each in containers
+    ]
+
+
+def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
+    """Its containers are ready, too."""
+    status = replace(
+        pod.status,
+        conditions=shared.made(at, _ready_conditions, pod.status.conditions, at),
+        container_statuses=shared.made(at, _ready_statuses, pod.status.container_statuses),
+    )
+    return replace(pod, status=status)
+
+
+def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
+    return [
+        replace(each, status="True", last_transition_time=at) if each.type in ("ContainersReady", "Ready") else each
+        for each in before
+    ]
+
+
+def _ready_statuses(before: list[ContainerStatus]) -> list[ContainerStatus]:
+    return [replace(each, ready=True) for each in before]
 
 
 def ended(pod: Pod, at: str) -> Pod:

@@ -1,6 +1,6 @@
 """Pods that are resized in place: what the API server allows, and what the kubelets make of it.
 
-Upstream: ``pkg/kubelet/allocation`` (what is put off is tried again by priority, then in the order in which it was).
+Upstream: ``pkg/kubelet/allocation`` (what is put off is tried again in the order of ``sortPendingResizes``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kscale.objects.conditions import find, with_condition
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import Condition, KubeObject
+from kscale.objects.qos import is_guaranteed
 from kscale.objects.requests import demand, occupancy
 from kscale.world.simulated.api_objects import ApiObjects, RefusedError
 from kscale.world.simulated.patches import PatchError, json_patch
@@ -97,10 +98,18 @@ class Resizing:
         roomier, self._roomier = self._roomier, {}
         for name in roomier:
             pods: list[Pod] = [self._api.find("Pod", key) for key in self._deferred.get(name, ())]
-            for pod in sorted(pods, key=lambda each: -(each.spec.priority or 0)):
+            for pod in sorted(pods, key=_turn_of):
                 node = self._node_of(pod)
                 if node is not None and self._has_room(pod, node):
                     self._api.put(_allocated(pod))
+
+
+def _turn_of(pod: Pod) -> tuple[bool, int, bool]:
+    """Of pods that wait, which is first (``sortPendingResizes``): one that asks for no more than it has, of a higher
+    priority, guaranteed; of others alike the one that has waited longest, which stands before them."""
+    asked, has = demand(pod), _given(pod)
+    more = any(name in asked and (name not in has or asked[name] > has[name]) for name in _RESOURCES)
+    return more, -(pod.spec.priority or 0), not is_guaranteed(pod)
 
 
 def _is_put_off(pod: Pod) -> bool:

@@ -14,12 +14,14 @@ from msgspec.structs import replace
 from kscale.effects import VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
+from kscale.scheduling.fork import fork
 from kscale.scheduling.place import PlaceResult, PlaceState, place
 from kscale.scheduling.preemption import preempt
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.pods import bound, delete_pod, disrupted, finished, unschedulable
+from kscale.world.simulated.shared_parts import SharedParts
 from kscale.world.simulated.turns import SCHEDULER, Turn
 from kscale.world.simulated.view import ClusterView
 
@@ -33,7 +35,8 @@ class Scheduler:
 
     A pod without a place is looked at again when something has changed that could make room for it: a node, a pod that
     went or asks for less, a claim or a volume, and for a pod with affinity or spread also one that came.
-    With ``preemption`` it may make others end; it is nominated to their node until they are gone.
+    With ``preemption`` it may make others end; it is nominated to their node until they are gone, or until it fits on
+    some node before that.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Scheduler:
     ) -> None:
         self._api, self._view, self._scores, self._preemption = api, view, scores, preemption
         self._victims: dict[str, list[Pod]] = {}
+        self._shared = SharedParts()
         self._state = PlaceState()
         self._waiting: dict[str, None] = {}
         self._refused: dict[str, None] = {}
@@ -95,6 +99,7 @@ class Scheduler:
 
     def _schedule(self) -> None:
         self._end_nominations()
+        self._look_elsewhere([key for key in self._waiting if key in self._victims])
         waiting = [key for key in self._waiting if key not in self._victims]
         self._refused.update(dict.fromkeys(key for key in self._waiting if key in self._victims))
         self._waiting = {}
@@ -105,7 +110,7 @@ class Scheduler:
         found, at = placed.placement, self._api.now_text
         message = f"0/{len(snapshot.nodes)} nodes are available."
         for key, node in found.items():
-            self._api.put(bound(self._api.find("Pod", key), node, at))
+            self._api.put(bound(self._api.find("Pod", key), node, at, self._shared))
         for key in waiting:
             if key in found:
                 continue
@@ -128,6 +133,22 @@ class Scheduler:
                 del self._victims[key]
             elif all(self._api.same(each) is None for each in victims):
                 self._end_nomination(pod)
+
+    def _look_elsewhere(self, nominated: list[str]) -> None:
+        """Ends the nominations of those that fit on a node by now, whether their victims are gone or not; each sees the
+        places of those before it, the most important first."""
+        if not nominated:
+            return
+        trial = fork(self._view.snapshot(), nominated)
+        pods: list[Pod] = [self._api.find("Pod", key) for key in nominated]
+        for pod in sorted(pods, key=lambda each: -(each.spec.priority or 0)):
+            reserved = trial.where(pod.key)
+            if reserved is not None:
+                trial.unplace(pod.key, reserved)
+            if trial.schedule_anywhere(pod.key) is not None:
+                self._end_nomination(pod)
+            elif reserved is not None:
+                trial.place(pod.key, reserved)
 
     def _end_nomination(self, pod: Pod) -> None:
         del self._victims[pod.key]

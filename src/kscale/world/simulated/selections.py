@@ -41,9 +41,16 @@ def wanted(watch: Watch) -> Wanted | None:
         selector = parse_selector(watch.label_selector)
         tests.append(lambda item: selector.matches(item.metadata.labels or {}))
     tests += [_requirement(text) for text in watch.field_selector.split(",") if text]
-    if not tests:
-        return None
-    return lambda item: all(test(item) for test in tests)
+    if len(tests) < 2:
+        return tests[0] if tests else None
+
+    def is_wanted(item: KubeObject) -> bool:
+        for test in tests:  # noqa: SIM110 - asked for every change of a pod: a generator would cost as much again
+            if not test(item):
+                return False
+        return True
+
+    return is_wanted
 
 
 def _requirement(text: str) -> Wanted:

@@ -16,6 +16,7 @@ from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.controllers import Admit, PodMaker
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.draws import Draws
+from kscale.world.simulated.garbage import GarbageCollector
 from kscale.world.simulated.kubelet import Kubelet, PodTimes
 from kscale.world.simulated.load import Load
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
@@ -93,6 +94,7 @@ class SimulatedWorld:
             DaemonSets(self.api, self.time, owned, self.maker),
             Jobs(self.api, self.time, owned, self.maker),
         ]
+        self.garbage = GarbageCollector(self.api, self.time, owned)
         self.volumes = VolumeBinder(self.api, self.time)
         self.scheduler = Scheduler(
             self.api, self.view, self.time, self.options.scores, preemption=self.options.preemption

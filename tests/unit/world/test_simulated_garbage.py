@@ -1,0 +1,68 @@
+"""What belonged to objects that are gone, in the simulated world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from kscale.objects.core import ConfigMap, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.meta import ObjectMeta, OwnerReference
+from kscale.world.simulated.world import SimulatedWorld
+from unit.world.simulated_cases import QUICK, deployment, pod_template, run, world_of
+
+
+def names(world: SimulatedWorld, kind: str) -> list[str]:
+    return [each.name for each in world.api.of(kind).values()]
+
+
+def kept_by(name: str, *owners: Any) -> ConfigMap:
+    references = [OwnerReference(kind=each.kind, name=each.name, uid=each.metadata.uid) for each in owners]
+    return ConfigMap(metadata=ObjectMeta(name=name, namespace="shop", owner_references=references))
+
+
+def test_pods_and_replica_sets_go_with_their_deployment() -> None:
+    world = world_of(deployment("web", 3), deployment("other", 1), options=QUICK)
+    run(world, 5)
+    assert len(names(world, "Pod")) == 4
+    world.api.remove(world.api.get("Deployment", "shop", "web"))
+    run(world, 5)
+    assert [each.partition("-")[0] for each in names(world, "ReplicaSet")] == ["other"]
+    assert [each.partition("-")[0] for each in names(world, "Pod")] == ["other"]
+
+
+def test_what_has_another_owner_stays() -> None:
+    world = world_of(deployment("one"), deployment("two"), options=QUICK)
+    one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
+    for item in (kept_by("both", one, two), kept_by("of-one", one), kept_by("of-nobody")):
+        world.add(item)
+    world.api.remove(one)
+    run(world, 1)
+    assert names(world, "ConfigMap") == ["both", "of-nobody"]
+    world.api.remove(two)
+    run(world, 1)
+    assert names(world, "ConfigMap") == ["of-nobody"]
+
+
+def test_what_was_given_to_another_owner_stays() -> None:
+    world = world_of(deployment("one"), deployment("two"), options=QUICK)
+    one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
+    held = world.add(kept_by("settings", one))
+    world.api.put(
+        replace(held, metadata=replace(held.metadata, owner_references=kept_by("", two).metadata.owner_references))
+    )
+    world.api.remove(one)
+    run(world, 1)
+    assert names(world, "ConfigMap") == ["settings"]
+
+
+def test_pods_whose_owner_was_never_there_stay() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "lost", "uid": "u", "controller": True}
+    data = {
+        "metadata": {"name": "p", "namespace": "shop", "ownerReferences": [owner]},
+        "spec": pod_template("p")["spec"],
+    }
+    world = world_of(from_dict(data, Pod), options=QUICK)
+    run(world, 60)
+    assert names(world, "Pod") == ["p"]
