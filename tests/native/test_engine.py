@@ -416,6 +416,40 @@ def test_a_copy_may_have_the_host_name_of_a_node() -> None:
         )  # fmt: skip
 
 
+@given(
+    hosts=st.sampled_from(["in order", "from the middle", "shuffled", "some missing"]),
+    nodes=st.integers(1, 200),
+    counters=st.integers(0, 250),
+    seed=st.integers(0, 1 << 16),
+)
+def test_a_scan_passes_over_domains_with_pods_that_are_not_wanted(
+    hosts: str, nodes: int, counters: int, seed: int
+) -> None:
+    """Nodes are looked at 64 at a time, and in another way where their domains are in order."""
+    draw = np.random.default_rng(seed)
+    domain = np.arange(nodes, dtype=np.int32)
+    if hosts == "from the middle":
+        domain = np.roll(domain, nodes // 2)
+    elif hosts == "shuffled":
+        domain = draw.integers(0, nodes, nodes, dtype=np.int32)
+    elif hosts == "some missing":
+        domain[draw.random(nodes) < 0.1] = -1
+    counts = np.where(draw.random(min(counters, nodes)) < 0.95, draw.integers(1, 3), 0)
+    free, slots = draw.integers(0, 4, (2, nodes)), draw.integers(0, 8, nodes)
+    engine = _engine.Engine(2)
+    engine.set_statics(np.zeros((1, 1), dtype=np.uint16))
+    engine.append_nodes(free, slots, np.zeros(nodes, dtype=np.int32), np.zeros(nodes, dtype=np.uint8))
+    row = engine.add_row(engine.add_key(domain, nodes), counts)
+    request, none = np.array([[1, 2]]), np.zeros(1, dtype=np.uint8)
+    for extra in ({"own_anti": [row]}, {"blocked_by": [row]}):
+        engine.add_classes(request, request, np.zeros(1, dtype=np.int32), none, none, [extra])
+    held = np.array([0 <= each < len(counts) and counts[each] > 0 for each in domain])
+    fits = np.flatnonzero((slots >= 1) & (free[0] >= 1) & (free[1] >= 2) & ~held)
+    for number in range(2):
+        engine.cursor = nodes - 1
+        assert engine.any_node(number) == (fits[0] if len(fits) else -1)
+
+
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(ValueError, match="Buffer dtype mismatch"):
         build(SMALL).verdicts(np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]

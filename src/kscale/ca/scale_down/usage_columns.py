@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -100,22 +101,24 @@ class _Requests:
     __slots__ = ("amounts", "odd", "sorts", "stopping")
 
     def __init__(self, pods: MovingPods) -> None:
-        found = pods.of_kinds(("requests",), _request)
-        self.odd = np.array([None in amounts.values() for _, amounts in found], dtype=np.bool_)
-        self.sorts = np.array([sort & ~_STOPS for sort, _ in found], dtype=np.int8)
-        self.stopping = [kind for kind, (sort, _) in enumerate(found) if sort & _STOPS]
-        names = [name for name in _RESOURCES if any(name in amounts for _, amounts in found)]
+        found = chain.from_iterable(pods.of_kinds(("requests",), _request))
+        sorts, odd, *amounts = np.fromiter(found, np.int64).reshape(-1, 2 + len(_RESOURCES)).T
+        self.odd = odd != 0
+        self.sorts = (sorts & ~_STOPS).astype(np.int8)
+        self.stopping: list[int] = np.flatnonzero(sorts & _STOPS).tolist()
         self.amounts = {
-            name: np.array([amounts.get(name) or 0 for _, amounts in found], dtype=np.int64) for name in names
+            name: np.ascontiguousarray(of) for name, of in zip(_RESOURCES, amounts, strict=True) if of.any()
         }
 
 
-def _request(pod: Pod) -> tuple[int, dict[str, int | None]]:
-    """(the sort of a pod, what it requests in thousandths; None: finer or enormous)."""
+def _request(pod: Pod) -> tuple[int, ...]:
+    """The sort of a pod, whether a request of it is finer than thousandths or enormous, and what it requests in
+    thousandths, by resource."""
     sort = _DAEMON * is_daemonset_pod(pod) + _MIRROR * is_mirror_pod(pod)
     request = occupancy(pod)
-    amounts = {name: _thousandths(request[name]) for name in _RESOURCES if name in request}
-    return sort + _STOPS * (pod.metadata.deletion_timestamp is not None), amounts
+    amounts = [_thousandths(request[name]) if name in request else 0 for name in _RESOURCES]
+    stops = _STOPS * (pod.metadata.deletion_timestamp is not None)
+    return sort + stops, None in amounts, *(amount or 0 for amount in amounts)
 
 
 def _thousandths(amount: Quantity) -> int | None:

@@ -1,22 +1,21 @@
 #include "kscale/engine/resource_mask.hpp"
 
 #include "kscale/dispatch.hpp"
+#include "kscale/engine/bit_mask.hpp"
 
 namespace kscale::engine {
 
 KSCALE_CLONES
 u64 resource_mask(const i64* const* free, const i64* request, const i32* columns, i32 n_columns, const i64* slots,
                   std::ptrdiff_t base, i32 count) noexcept {
-  u8 good[64];
+  u8 good[64] = {};
   for (i32 i = 0; i < count; ++i) good[i] = slots[base + i] >= 1;
   for (i32 c = 0; c < n_columns; ++c) {
     const i64* row = free[columns[c]] + base;
     const i64 want = request[columns[c]];
     for (i32 i = 0; i < count; ++i) good[i] &= row[i] >= want;
   }
-  u64 mask = 0;
-  for (i32 i = 0; i < count; ++i) mask |= static_cast<u64>(good[i]) << i;
-  return mask;
+  return packed(good);
 }
 
 KSCALE_CLONES

@@ -60,7 +60,7 @@ i32 Engine::scan_range(i32 pod, i32 low, i32 high, const u8* acceptable) {
     const i32 count = std::min(64, high - base);
     u64 mask = resource_mask(columns.data(), pods_->request(pod), pods_->columns(pod), pods_->n_columns(pod),
                              resources_.slots(), base, count);
-    if (apart && mask) mask = without_unwanted(topology_, *apart, base, mask);
+    if (apart && mask) mask = without_unwanted(topology_, *apart, base, count, mask);
     while (mask) {
       const i32 n = base + static_cast<i32>(std::countr_zero(mask));
       mask &= mask - 1;

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <bit>
 #include <vector>
 
+#include "kscale/engine/domain_mask.hpp"
 #include "kscale/engine/plugins.hpp"
 #include "kscale/engine/topology.hpp"
 
@@ -48,19 +48,13 @@ inline Code check_inter_pod_affinity(const Topology& topology, const Extra& extr
   return kFits;
 }
 
-// Of 64 nodes from `base` on, by bits: those whose domains hold no pod that is not wanted.
-inline u64 without_unwanted(const Topology& topology, const Extra& extra, i32 base, u64 mask) {
+// Of `n` nodes from `base` on, at most 64, by bits: those whose domains hold no pod that is not wanted.
+inline u64 without_unwanted(const Topology& topology, const Extra& extra, i32 base, i32 n, u64 mask) {
   for (const std::vector<i32>* rows : {&extra.own_anti, &extra.blocked_by}) {
     for (const i32 r : *rows) {
+      if (!mask) return 0;
       const Row& row = topology.row(r);
-      const i32* domain = topology.column(row.key) + base;
-      u64 held = 0;
-      for (u64 rest = mask; rest; rest &= rest - 1) {
-        const int i = std::countr_zero(rest);
-        const bool known = domain[i] >= 0 && idx(domain[i]) < row.count.size();
-        held |= static_cast<u64>(known && row.count[idx(domain[i])] > 0) << i;
-      }
-      mask &= ~held;
+      mask &= ~counted_mask(topology.column(row.key) + base, row.count.data(), row.count.size(), n, mask);
     }
   }
   return mask;
