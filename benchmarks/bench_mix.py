@@ -42,9 +42,9 @@ def of_m_c_and_r(kind: InstanceType) -> bool:
 
 CASES = {
     "aws m c r": Case("aws", of_m_c_and_r, False, 0.001),
-    "aws": Case("aws", lambda kind: kind.arch == "amd64" and not kind.gpu_name, False, 0.01),
-    "azure": Case("azure", lambda kind: kind.arch == "amd64" and not kind.gpu_name, False, 0.01),
-    "aws whole gpus": Case("aws", lambda kind: kind.arch == "amd64", True, 0.05),
+    "aws": Case("aws", lambda kind: kind.arch == "amd64" and not kind.gpu_name, False, 0.003),
+    "azure": Case("azure", lambda kind: kind.arch == "amd64" and not kind.gpu_name, False, 0.003),
+    "aws whole gpus": Case("aws", lambda kind: kind.arch == "amd64", True, 0.003),
 }
 
 

@@ -27,6 +27,7 @@ __all__ = ["ZONE", "Loss", "PairLosses", "Repair", "losses", "named_losses", "pa
 ZONE = "topology.kubernetes.io/zone"
 WORST = 10
 """So many pairs are told by name."""
+_FIRST = 3  # homeless pods of a loss that are named
 
 
 class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -55,14 +56,14 @@ class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 class PairLosses(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Every pair of nodes of which each alone may be lost: ``pairs`` there are, ``homeless`` of them leave pods without
-    a place, ``worst`` are those that leave most. ``alone``: nodes that leave pods homeless by themselves, whose pairs
-    are not looked at. ``simulated`` pairs had to be played through; in the others the pods of the two nodes do not
-    meet."""
+    a place, ``worst`` are those that leave most. ``alone``: nodes that leave pods homeless by themselves, in the order
+    of the snapshot, whose pairs are not looked at. ``simulated`` pairs had to be played through; in the others the pods
+    of the two nodes do not meet."""
 
     pairs: int
     homeless: int
     worst: list[Loss]
-    alone: int
+    alone: list[Loss]
     simulated: int
 
 
@@ -166,9 +167,8 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
     played through.
     """
     pods = _Pods.in_snapshot(snapshot)
-    count = len(snapshot.nodes)
-    landing, alone, bound = _landings(pods, count)
-    good = np.flatnonzero(~alone)
+    landing, alone, bound = _landings(pods, snapshot.nodes)
+    good = np.array([n for n, name in enumerate(snapshot.nodes) if name not in alone], dtype=np.intp)
     met = landing[good].astype(np.float32)
     meets = (met @ met.T) > 0  # a node that takes pods of both
     meets |= landing[np.ix_(good, good)] | landing[np.ix_(good, good)].T
@@ -191,35 +191,40 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
         pairs=len(good) * (len(good) - 1) // 2,
         homeless=len(bad),
         worst=worst,
-        alone=int(alone.sum()),
+        alone=list(alone.values()),
         simulated=len(parts),
     )
 
 
-def _landings(pods: _Pods, count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """(bool[nodes, nodes]: where pods of a lost node go; bool[nodes]: some find no place; bool[nodes]: some have rules
-    over other nodes)."""
-    engine = pods.session.engine
+def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, Loss], NDArray[np.bool_]]:
+    """(bool[nodes, nodes]: where pods of a lost node go; the losses of nodes some of whose pods find no place;
+    bool[nodes]: some have rules over other nodes)."""
+    engine, count = pods.session.engine, len(nodes)
     landing = np.zeros((count, count), dtype=bool)
-    alone, bound = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+    alone: dict[str, Loss] = {}
+    bound = np.zeros(count, dtype=bool)
     local = np.array([engine.is_local(c) for c in range(int(pods.of.max(initial=-1)) + 1)], dtype=bool)
     order = np.lexsort((np.arange(len(pods.of)), -pods.priority, pods.node))
     starts = np.searchsorted(pods.node[order], np.arange(count + 1))
     cursor = engine.cursor
     for n in range(count):
         mine = order[starts[n] : starts[n + 1]]
-        moving = pods.of[mine[pods.stays[mine] == 0]].tolist()
+        going = mine[pods.stays[mine] == 0]
+        moving = pods.of[going].tolist()
+        homeless = []
         engine.fork()
         engine.vacate(n, np.ascontiguousarray(pods.of[mine]))
         engine.remove_ghost(n)
         engine.cursor = n
-        for c in moving:
+        for i, c in zip(going.tolist(), moving, strict=True):
             at = engine.any_node(c)
             if at < 0:
-                alone[n] = True
-                break
+                homeless.append(i)
+                continue
             engine.place(c, at)
             landing[n, at] = True
+        if homeless:
+            alone[nodes[n]] = pods.told(nodes[n], len(moving), len(homeless), homeless[:_FIRST])
         bound[n] = not local[moving].all()
         engine.revert()
     engine.cursor = cursor

@@ -173,13 +173,10 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
 def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
     """All nodes, those that may not be lost first, and who would be without a place."""
     from kscale.capacity.drawing import Mark, draw_nodes
-    from kscale.capacity.losses import losses as losses_of
 
-    alone = report.nodes
-    if report.pairs is not None:  # which says only how many nodes may not be lost alone
-        alone = losses_of(snapshot, [(name, [n]) for n, name in enumerate(snapshot.nodes)])
-    worst = report.pairs.worst if report.pairs is not None else []
-    losses = [*report.zones, *alone, *report.lost, *worst]
+    pairs = report.pairs
+    alone = report.nodes if pairs is None else pairs.alone
+    losses = [*report.zones, *alone, *report.lost, *([] if pairs is None else pairs.worst)]
     bad = sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless)
     homeless = {loss.name: loss.homeless for loss in alone if loss.homeless}
     first = sorted(snapshot.nodes, key=lambda name: -homeless.get(name, 0))

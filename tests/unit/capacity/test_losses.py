@@ -91,6 +91,10 @@ def test_pairs_are_what_each_pair_alone_says(items: list[Any]) -> None:
     pairs = [pair for pair in itertools.combinations(range(count), 2) if not (alone[pair[0]] or alone[pair[1]])]
     all_of_them = losses(snapshot, [(" and ".join(snapshot.nodes[n] for n in pair), pair) for pair in pairs])
     bad = {loss.name: loss for loss in all_of_them if loss.homeless}
+    on_node = dict(zip(snapshot.pods, snapshot.placed_node.tolist(), strict=True))
+    for loss in found.alone:
+        assert 0 < len(loss.first) == min(3, loss.homeless) <= loss.homeless <= loss.pods
+        assert {snapshot.nodes[on_node[pod]] for pod in loss.first} == {loss.name}
     assert found.simulated <= found.pairs
     assert found.homeless <= len(bad) + found.pairs - len(pairs)
     if found.pairs == len(pairs):
@@ -101,7 +105,7 @@ def test_pairs_that_do_not_meet_are_not_simulated() -> None:
     snapshot = load([worker(f"n{i:02}", "a") for i in range(40)]
                     + [placed(f"p{i}", f"n{i:02}", 400) for i in range(40)]).snapshot()  # fmt: skip
     found = pair_losses(snapshot)
-    assert (found.pairs, found.homeless, found.alone) == (780, 0, 0)
+    assert (found.pairs, found.homeless, found.alone) == (780, 0, [])
     assert found.simulated <= 2 * 40, "a pod goes to the next node"
 
 

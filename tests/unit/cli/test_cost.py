@@ -29,7 +29,7 @@ def test_losses_by_name() -> None:
     assert got.stdout.splitlines()[0] == "1 of 1 loss would leave pods homeless."
     assert "2 x compute, $1.360/h" in got.stdout
     pairs = json.loads(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "json").stdout)
-    assert pairs["pairs"]["alone"] == 40
+    assert len(pairs["pairs"]["alone"]) == 40
     assert kscale("headroom", *DUMP, "--repair").code == 2
     assert kscale("headroom", *DUMP, "--lose", "rack=1").code == 2
 

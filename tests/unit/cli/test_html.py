@@ -48,8 +48,10 @@ def test_pages(words: tuple[object, ...], said: tuple[str, ...]) -> None:
 
 def test_nodes_that_may_not_be_lost_alone_are_marked_beside_pairs() -> None:
     record = json.loads(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "json").stdout)
-    assert record["pairs"]["alone"] > 0
-    assert "homeless if lost" in Reader(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "html").stdout).seen
+    alone = record["pairs"]["alone"]
+    page = Reader(kscale("headroom", *DUMP, "--lose", "pairs", "-o", "html").stdout)
+    assert page.seen.count("homeless if lost") == len(alone) > 0
+    assert all(f"Without {loss['name']}: {loss['homeless']} of" in page.seen for loss in alone)
 
 
 def test_groups_that_are_not_drawn_are_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscale import InputError
+from kscale.scheduling.bounds import generation, pricing
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.generation import Generation
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
@@ -121,6 +122,25 @@ def test_limits_on_bins_and_any_effort_leave_a_bound(kinds: BinKinds, effort: in
         assert work.bound <= best
     if work.proof is not None:
         check(kinds, work.proof)
+
+
+def test_searches_that_were_given_up_get_better_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few whole GPUs a bin, beside cores and memory: shared tables are too coarse, and one node is no search."""
+    rng = np.random.default_rng(1)
+    demand = np.column_stack([rng.integers(501, 9001, 14), rng.integers(1003, 60_007, 14), rng.integers(0, 3, 14)])
+    kinds = BinKinds.of(demand, rng.integers(1, 30, 14), [[23_905, 178_933, 4], [20_011, 120_001, 4]], [100, 80])
+    best = Generation(kinds, Effort(), tolerance=1e-6)
+    best.run()
+    monkeypatch.setattr(generation, "_FEW_NODES", 1)
+    monkeypatch.setattr(pricing, "_CELLS", 4_000)
+    scant = Generation(kinds, Effort(), tolerance=1e-6)
+    scant.run()
+    assert (scant.complete, scant.bound) == (True, best.bound)
+    monkeypatch.setattr(Generation, "_sharpen", lambda self, given_up, found: False)
+    stuck = Generation(kinds, Effort(), tolerance=1e-6)
+    stuck.run()
+    assert not stuck.complete
+    assert stuck.bound <= best.bound
 
 
 def test_the_same_effort_ends_in_the_same_place() -> None:

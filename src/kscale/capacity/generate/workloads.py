@@ -169,7 +169,7 @@ def draw_workload(
     cpu, memory = _sizes(budget_cpu, budget_memory, rng)
     containers = [Container("app", _image(namespace, name.rsplit("-", 1)[0], rng), cpu, memory)]
     if kind != "Job" and cpu >= 100 and rng.percent(30):
-        containers.append(Container("istio-proxy", "docker.io/istio/proxyv2:1.29.1", 10, 40))
+        containers.append(Container("istio-proxy", "registry.example.com/istio/proxyv2:1.29.1", 10, 40))
     workload = _new(kind, namespace, name, containers, rng)
     replicas = rng.weighted(((1, 7), (2, 13), (3, 20), (typical, 36), (2 * typical, 18), (4 * typical, 6)))
     if kind == "StatefulSet":

@@ -82,7 +82,7 @@ def command(
         with show.terminal.step("placing"):
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
-    homeless |= report.pairs is not None and report.pairs.homeless + report.pairs.alone > 0
+    homeless |= report.pairs is not None and (report.pairs.homeless > 0 or bool(report.pairs.alone))
     return Answer(
         report,
         lambda: headroom_view(report),
@@ -144,7 +144,7 @@ def _lost_view(report: HeadroomReport) -> View:
         pairs = report.pairs
         parts.append(
             f"Of {pairs.pairs:,} pairs of nodes that may each be lost, {pairs.homeless:,} would leave pods homeless; "
-            f"{pairs.alone:,} nodes may not be lost alone."
+            f"{len(pairs.alone):,} nodes may not be lost alone."
         )
         rows += [[*_loss(loss, "pair"), _repair(loss.repair)] for loss in pairs.worst]
     return View(headline=" ".join(parts), tables=[Table(_COLUMNS, rows)])

@@ -21,15 +21,16 @@ from kscale.scheduling.bounds.proof import Proof, least_cost
 
 __all__ = ["Generation"]
 
-_FEW_NODES = 3_000  # of a search, as long as searches of so many find something
-_MOST_NODES = 800_000
+_FEW_NODES = 100_000  # of a search, as long as searches of so many find something
+_MOST_NODES = 1_600_000
 _HITS = 12  # kinds with a new filling after which the program is solved again
 _SMOOTHING = 0.5  # share of the best prices so far in those that are asked about
 _UNITS, _UNITS_OF_ONE = 8_000, 2_500  # of a table: what is lost by rounding has to be searched
 _BATCH = 4  # searches at a time
 _SWAPS = 6
 _SLACK = 0.35  # share of the gap that fillings may be worth too much without being looked for
-_FEW_COLUMNS = 3  # new ones of a round, below which it looks harder
+_FEW_COLUMNS = 30  # new ones of a round, below which it looks harder
+_FEW_FOUND = 3  # new ones of searches, below which those that were given up get more nodes
 
 
 class Generation:
@@ -100,20 +101,19 @@ class Generation:
                 if not added:
                     return
             elif added < min(_FEW_COLUMNS, self.kinds.size):
-                found, cut = self._exact(prices, relaxed, solved)
+                found, given_up = self._exact(prices, relaxed, solved)
                 if self._done():
                     break
                 added += found
+                sharper = self._sharpen(given_up, found)
                 if added:
                     smoothing = _SMOOTHING
                 elif smoothing:
                     smoothing = 0.0
-                elif cut and self._nodes < _MOST_NODES:
-                    self._nodes *= 4
-                elif not cut and self._slack(prices) > self.tolerance / 4 and not self._integral:
+                elif not sharper:
+                    if given_up or self._integral or self._slack(prices) <= self.tolerance / 4:
+                        break
                     self._share *= 0.3
-                else:
-                    break
             if self.effort.over:
                 break
         if self.proof is None:
@@ -162,8 +162,8 @@ class Generation:
         better = np.flatnonzero(worth > solved.ask[kind] * (1.0 + 1e-7) + self._least)
         return self.master.add(kind[better], fillings[better])
 
-    def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, bool]:
-        """Tables, then searches where they leave something open; (columns added, whether a search was given up)."""
+    def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
+        """Tables, then searches where they leave something open; (columns added, kinds whose search was given up)."""
         kinds = self.kinds
         values = Values.of(prices, kinds)
         upper = surrogate(kinds, values, relaxed.weight)
@@ -178,7 +178,8 @@ class Generation:
         found_at_least = max(
             1.0 + self._slack(prices), float((relaxed.worth / (solved.ask + self._least)).max(initial=0.0))
         )
-        added, hits, cut = 0, 0, False
+        added, hits = 0, 0
+        given_up: list[int] = []
         while hits < _HITS:
             ratio = np.where(tried, 0.0, upper / ask)
             worst = int(np.argmax(ratio))
@@ -201,14 +202,29 @@ class Generation:
                 tried[t] = True
                 upper[t] = min(int(upper[t]), most)
                 best = int(fillings[-1] @ values.value) if len(fillings) else least
-                cut |= most > best
+                if most > best:
+                    given_up.append(t)
                 found_at_least = max(found_at_least, best / float(ask[t]))
                 helpful = fillings[fillings @ solved.prices > solved.ask[t] * (1.0 + 1e-7)]
                 new = self.master.add(np.full(len(helpful), t), helpful)
                 added += new
                 hits += new > 0
         self._prove(values, upper, solved.duals, prices)
-        return added, cut
+        return added, given_up
+
+    def _sharpen(self, given_up: list[int], found: int) -> bool:
+        """Better means for kinds whose search was given up: finer tables of their own and, where searches ``found``
+        few columns, more nodes; whether there were any."""
+        assert self._tiers is not None  # made before
+        shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]
+        if shared:
+            self._tiers = [part for tier in self._tiers for part in tier.without(self.kinds, shared)]
+            self._memory.clear()
+            return True
+        if not given_up or found >= _FEW_FOUND or self._nodes >= _MOST_NODES:
+            return False
+        self._nodes *= 4
+        return True
 
     def _tables(self, number: int, values: Values, relaxed: Relaxed, solved: Solved) -> Tables:
         """The tables of a tier, around what its most promising kinds would pay for what is priced out."""

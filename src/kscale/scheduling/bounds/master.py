@@ -89,17 +89,18 @@ class Master:
 
     def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
         """Add fillings ``patterns`` int[N, K] of the kinds ``kinds`` int[N]; how many are neither empty nor known."""
-        fresh = []
-        for i, t in enumerate(kinds.tolist()):
-            pattern = patterns[i].astype(np.int64)
-            key = t, pattern.tobytes()
-            if key not in self._known and pattern.any():
+        whole = np.ascontiguousarray(patterns, dtype=np.int64)
+        before = len(self.kind)
+        for i in np.flatnonzero(whole.any(axis=1)).tolist():
+            pattern = whole[i]
+            key = int(kinds[i]), pattern.tobytes()
+            if key not in self._known:
                 self._known.add(key)
-                fresh.append(i)
-                self.kind.append(t)
+                self.kind.append(key[0])
                 self.pattern.append(pattern)
-        self._columns(len(fresh))
-        return len(fresh)
+        fresh = len(self.kind) - before
+        self._columns(fresh)
+        return fresh
 
     def _columns(self, last: int) -> None:
         """Tell the solver about the last so many columns."""

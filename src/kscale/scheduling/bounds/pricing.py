@@ -23,12 +23,12 @@ _VALUE_BITS = 51  # the kernels want sum(value * limit) below 2**52
 _SUM_BITS = 60  # ... and sum(value * count) below 2**62
 _PRICE_BITS = 38  # ... and what one unit of a resource is worth, seldom more than a bin costs, below 2**38
 _WEIGHT_BITS = 24  # prices of what is priced out are multiples of 2**-24
-_FACTORS = (0.0, 0.5, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5)  # of the usual price of what is priced out, one table each
+_FACTORS = (0.0, 0.8, 1.0, 1.2)  # of the usual price of what is priced out, one table each
 _CELLS = 6_000_000  # of all tables of a tier
 _FEW = 16  # a resource of which no bin has more is looked at exactly
 _CANDIDATES = 4096  # units that are tried, about
-_SIZES = 4.0  # kinds whose capacities differ by no more share tables
-_KEEP = 4
+_SIZES = 2.0  # kinds whose capacities differ by no more share tables
+_KEEP = 50  # of the fillings that a search finds
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,13 @@ def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> N
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Kinds of bins of like size that share tables: exact in ``main`` (in units of ``unit``) and in ``few``
-    (-1 = none), the resources of ``priced`` priced out. ``order``: the classes, largest first."""
+    """Kinds of bins of like size that share tables: exact in ``main`` (in units of ``unit``, about ``most_units`` in
+    the largest bin at most) and in ``few`` (-1 = none), the resources of ``priced`` priced out. ``order``: the classes,
+    largest first."""
 
     kinds: NDArray[np.intp]
     main: int
+    most_units: int
     few: int
     priced: NDArray[np.intp]
     order: NDArray[np.intp]
@@ -154,6 +156,7 @@ class Tier:
         return cls(
             kinds=members,
             main=main,
+            most_units=most_units,
             few=few,
             priced=np.array(priced, dtype=np.intp),
             order=order,
@@ -165,6 +168,14 @@ class Tier:
             bin_units=capacity[:, main] // unit,
             bin_parts=have.astype(np.int64),
         )
+
+    def without(self, kinds: BinKinds, some: Sequence[int]) -> list[Tier]:
+        """Some of its kinds in tiers of their own, whose tables can be finer, and the tier of the others."""
+        apart = np.isin(self.kinds, some)
+        if not apart.any():
+            return [self]
+        parts = [*self.kinds[apart, None], self.kinds[~apart]]
+        return [Tier.of(kinds, members, self.main, self.most_units) for members in parts if len(members)]
 
 
 def _few(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
