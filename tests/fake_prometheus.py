@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,11 +15,18 @@ __all__ = ["FakePrometheus"]
 
 class FakePrometheus:
     """``containers``: (namespace, pod, container) -> (cores, bytes), the same all the time. ``most``: an answer with
-    more samples is refused."""
+    more samples is refused. ``loads``: query -> value of one series by the seconds since 1970."""
 
-    def __init__(self, containers: dict[tuple[str, str, str], tuple[float, float]], *, most: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        containers: dict[tuple[str, str, str], tuple[float, float]],
+        *,
+        most: int = 1 << 30,
+        loads: dict[str, Callable[[float], float]] | None = None,
+    ) -> None:
         self.containers = containers
         self.most = most
+        self.loads = loads or {}
         self.asked: list[dict[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self._lock = threading.Lock()
@@ -40,6 +47,9 @@ class FakePrometheus:
         if len(times) > 11_000 or len(times) * len(self.containers) > self.most:
             text = "query processing would load too many samples into memory in query execution"
             return 422, {"status": "error", "errorType": "execution", "error": text}
+        if (load := self.loads.get(given["query"])) is not None:
+            series = {"metric": {}, "values": [[time, str(load(time))] for time in times]}
+            return 200, {"status": "success", "data": {"resultType": "matrix", "result": [series]}}
         number = 1 if "working_set" in given["query"] else 0
         result = [
             {

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from kscale.cli.options import OptionGroup
-from kscale.effects import Moment, moment
+from kscale.cli.options import OptionGroup, fields
+from kscale.cli.words import plural
+from kscale.effects import Moment, QueryPrometheus, moment
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
+    from kscale.series import Series
     from kscale.series.usage_reader import UsageBatch
     from kscale.world.metrics.prometheus import Prometheus
+    from kscale.world.metrics.range_queries import RangeQueries
 
-__all__ = ["PrometheusFlags"]
+__all__ = ["PrometheusFlags", "UsageFlags"]
 
 _T = TypeVar("_T")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -37,7 +40,7 @@ class PrometheusFlags(OptionGroup):
         typer.Option(
             "--prometheus-url",
             metavar="URL",
-            help="Ask this one, or Thanos, Mimir (.../prometheus), VictoriaMetrics, what containers used.",
+            help="Ask this one, or Thanos, Mimir (.../prometheus), VictoriaMetrics, for what was.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
@@ -63,15 +66,6 @@ class PrometheusFlags(OptionGroup):
         bool,
         typer.Option("--prometheus-insecure", help="Its certificate is not looked at.", rich_help_panel=_PANEL),
     ] = False
-    prometheus_label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prometheus-label",
-            metavar="NAME=VALUE",
-            help="Only series with this label, such as cluster=prod. Repeatable.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
     history_length: Annotated[
         str | None, typer.Option("--history-length", help="How far back (default 8d).", rich_help_panel=_PANEL)
     ] = None
@@ -99,45 +93,38 @@ class PrometheusFlags(OptionGroup):
         """Raises BadParameter for options that nothing reads."""
         if self.prometheus_url:
             return
-        for option, value in (
-            ("--prometheus-header", self.prometheus_header),
-            ("--prometheus-bearer-token-file", self.prometheus_bearer_token_file),
-            ("--prometheus-insecure", self.prometheus_insecure),
-            ("--prometheus-label", self.prometheus_label),
-            ("--history-length", self.history_length),
-            ("--history-resolution", self.history_resolution),
-            ("--prometheus-concurrency", self.prometheus_concurrency),
-            ("--prometheus-budget", self.prometheus_budget),
-        ):
-            if value not in (None, False, []):
-                raise typer.BadParameter("needs --prometheus-url", param_hint=option)
+        for name in fields(type(self)):
+            if name != "prometheus_url" and getattr(self, name) not in (None, False, []):
+                raise typer.BadParameter("needs --prometheus-url", param_hint="--" + name.replace("_", "-"))
 
-    def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
-        """What the containers of the namespaces (none: all) used until ``now`` (None: the clock's time). Raises
-        InputError."""
-        from kscale.world.metrics.range_queries import RangeLimits, RangeQueries
-        from kscale.world.metrics.usage_history import ContainerUsage
+    def series(self, query: str, now: Moment | None, terminal: Terminal) -> Series:
+        """What a query was until ``now`` (None: the clock's time). Raises InputError."""
+        from kscale.world.metrics.query_series import series_of
 
+        start, end, step = self._range(now)
+        queries, server = self._queries()
+        found = asyncio.run(series_of(queries, QueryPrometheus(query=query, start=start, end=end, step=step)))
+        _note(queries, server, terminal)
+        return found
+
+    def _range(self, now: Moment | None) -> tuple[Moment, Moment, int]:
+        """(start, end, step): whole steps since 1970."""
         step = _duration("5m" if self.history_resolution is None else self.history_resolution, "--history-resolution")
         length = _duration("8d" if self.history_length is None else self.history_length, "--history-length")
         end = (moment(datetime.now(UTC)) if now is None else now) // step * step
-        usage = ContainerUsage(
-            start=end - length,
-            end=end,
-            step=step,
-            namespaces=namespaces,
-            labels=[_label(text) for text in self.prometheus_label or ()],
-        )
+        return end - length, end, step
+
+    def _queries(self) -> tuple[RangeQueries, str]:
+        """(what asks, whom)."""
+        from kscale.world.metrics.range_queries import RangeLimits, RangeQueries
+
         limits = RangeLimits()
         if self.prometheus_concurrency is not None:
             limits = replace(limits, concurrency=self.prometheus_concurrency)
         if self.prometheus_budget is not None:
             limits = replace(limits, total_bytes=_bytes(self.prometheus_budget, "--prometheus-budget"))
         client = self._client()
-        queries = RangeQueries(client.query, limits)
-        yield from _run(usage.batches(queries))
-        traffic = queries.traffic
-        terminal.note(f"{traffic.queries:,} queries of {client.server}: {traffic.received / 1e6:,.1f} MB")
+        return RangeQueries(client.query, limits), client.server
 
     def _client(self) -> Prometheus:
         from kscale.series.prometheus_history import authorization
@@ -156,6 +143,41 @@ class PrometheusFlags(OptionGroup):
 
         headers = dict(_header(text) for text in self.prometheus_header or ())
         return Prometheus(self.prometheus_url, authorization=token, headers=headers, insecure=self.prometheus_insecure)
+
+
+@dataclass
+class UsageFlags(PrometheusFlags):
+    """As :class:`PrometheusFlags`, for what containers used."""
+
+    prometheus_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prometheus-label",
+            metavar="NAME=VALUE",
+            help="Only series with this label, such as cluster=prod. Repeatable.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
+        """What the containers of the namespaces (none: all) used until ``now`` (None: the clock's time). Raises
+        InputError."""
+        from kscale.world.metrics.usage_history import ContainerUsage
+
+        start, end, step = self._range(now)
+        labels = [_label(text) for text in self.prometheus_label or ()]
+        usage = ContainerUsage(start=start, end=end, step=step, namespaces=namespaces, labels=labels)
+        queries, server = self._queries()
+        yield from _run(usage.batches(queries))
+        _note(queries, server, terminal)
+
+
+def _note(queries: RangeQueries, server: str, terminal: Terminal) -> None:
+    """Say what it cost."""
+    traffic = queries.traffic
+    terminal.note(
+        f"{traffic.queries:,} {plural('query', traffic.queries)} of {server}: {traffic.received / 1e6:,.1f} MB"
+    )
 
 
 def _bytes(text: str, option: str) -> int:

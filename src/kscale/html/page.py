@@ -45,7 +45,7 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
         "body",
         element("header", element("p", text(title), class_="dim"), element("h1", text(view.headline or title))),
         element("main", *tables, *(_block(each) for each in blocks)),
-        element("footer", *footer),
+        *([element("footer", *footer)] if footer else []),
         _held(record) if record else "",
         f"<script>{script}</script>",
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kscale import hpa
 from unit.cli.support import kscale
 from unit.cli.test_scale_up import PODS, group, node
 from unit.html.test_page import Reader
@@ -14,6 +15,7 @@ from unit.html.test_page import Reader
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DUMP = ("-q", "-f", EXAMPLES / "cluster.json.gz")
 GROUPS = ("-g", EXAMPLES / "groups.yaml")
+HPA = Path(hpa.__file__).parent / "examples"
 NOW = ("--now", "2026-07-01T00:00:00Z")
 
 
@@ -44,6 +46,14 @@ def test_pages(words: tuple[object, ...], said: tuple[str, ...]) -> None:
     record = json.loads(page.scripts[0])
     assert record["apiVersion"] == "kscale.dev/v1alpha1"
     assert record["kind"] in page.seen
+
+
+def test_a_page_ends_with_what_there_is_to_add() -> None:
+    bare = kscale("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW, "-o", "html").stdout
+    assert "<footer" not in bare, "a line that nothing follows"
+    load = (HPA / "web_load.csv", "-f", HPA / "web_hpa.yaml", "--request", "500m")
+    told = kscale("replay", "hpa", *load, "-o", "html").stdout
+    assert "<footer><p>Plant: usage = load / ready pods" in told
 
 
 def test_nodes_that_may_not_be_lost_alone_are_marked_beside_pairs() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fake_prometheus import FakePrometheus
 from kscale.hpa.replay_report import ReplayReport
 from unit.cli.support import kscale
 
@@ -188,3 +189,58 @@ def test_times_and_bins_out_of_range_are_named(folder: Path, tmp_path: Path) -> 
     out = kscale("replay", "hpa", folder / "load.csv", *given, "--bin", "1ns")
     assert out.code == 2
     assert "bins must be wider" in out.stderr
+
+
+CPU = 'sum(rate(container_cpu_usage_seconds_total{pod=~"web-.*"}[1m]))'
+END = 1_767_657_600  # 2026-01-06
+UNTIL = ("--until", "2026-01-06T00:00:00Z", "--history-length", "50m", "--history-resolution", "30s")
+
+
+def cores(time: float) -> float:
+    return 1.0 if time < END - 1800 else 6.0
+
+
+def test_a_load_from_prometheus_is_that_from_a_file(folder: Path) -> None:
+    rows = [f"{time},{cores(time)}" for time in range(END - 3000, END + 1, 30)]
+    (folder / "cpu.csv").write_text("time,value\n" + "\n".join(rows), encoding="utf-8")
+    rest = ("-f", folder / "both.yaml", "--request", "cpu=500m", "-o", "json")
+    jobs = "max(queue_length == 7)"
+    fake = FakePrometheus({}, most=40, loads={CPU: cores, jobs: lambda time: 90.0})
+    (folder / "jobs.csv").write_text("\n".join(["time,value", *(f"{row.split(',')[0]},90" for row in rows)]))
+    files = (f"cpu={folder / 'cpu.csv'}", f"jobs={folder / 'jobs.csv'}")
+    written = kscale("replay", "hpa", *files, *rest)
+    header = ("--prometheus-header", "X-Scope-OrgID: team")
+    with fake.served() as url:
+        got = kscale("replay", "hpa", f"cpu={CPU}", f"jobs={jobs}", "--prometheus-url", url, *UNTIL, *header, *rest)
+    assert (got.code, written.code) == (0, 0), got.stderr + written.stderr
+    assert json.loads(got.stdout) == json.loads(written.stdout)
+    assert json.loads(got.stdout)["summaries"][0]["rescales"] > 0
+    assert {each["query"] for each in fake.asked} == {CPU, jobs}
+    assert {each["X-Scope-OrgID"] for each in fake.headers} == {"team"}
+    assert "of 127.0.0.1:" in got.stderr
+
+
+def test_a_query_without_a_metric_drives_the_first(folder: Path) -> None:
+    rest = ("-f", folder / "fast.yaml", "--request", "500m", "-o", "json")
+    with FakePrometheus({}, loads={CPU: cores}).served() as url:
+        got = kscale("replay", "hpa", CPU, "--prometheus-url", url, *UNTIL, *rest)
+    assert got.code == 0, got.stderr
+    assert json.loads(got.stdout)["summaries"][0]["rescales"] > 0
+    with FakePrometheus({}).served() as url:
+        nothing = kscale("replay", "hpa", "up", "--prometheus-url", url, *UNTIL, *rest)
+    assert (nothing.code, "up" in nothing.stderr, "the series is empty" in nothing.stderr) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--until", "2026-01-06T00:00:00Z"), "--until: has no effect without --prometheus-url"),
+        (("--history-length", "1h"), "--history-length: needs --prometheus-url"),
+        (("--prometheus-url", "http://x", "--bin", "15s"), "--bin: has no effect with --prometheus-url"),
+        (("--prometheus-url", "http://x", "--value", "cpu"), "--value: has no effect with --prometheus-url"),
+        (("--prometheus-url", "http://x", "--unit", "ms"), "--unit: has no effect with --prometheus-url"),
+    ],
+)
+def test_options_that_only_one_source_reads(folder: Path, more: tuple[str, ...], said: str) -> None:
+    got = kscale("replay", "hpa", "load.csv", "-f", folder / "fast.yaml", *more)
+    assert (got.code, said in got.stderr) == (2, True), got.stderr

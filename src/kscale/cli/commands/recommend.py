@@ -15,7 +15,7 @@ from kscale.cli.failures import of_dump
 from kscale.cli.inputs import say_read
 from kscale.cli.kinds import kind_of
 from kscale.cli.output import Answer
-from kscale.cli.prometheus_options import PrometheusFlags
+from kscale.cli.prometheus_options import UsageFlags
 from kscale.cli.recommend_options import History, Settings, Shape, fail_level, recommender_options, setting_of
 from kscale.cli.recommend_views import Advice, ShowAdvice, view_of
 from kscale.objects.nodegroup import NodeGroup
@@ -52,7 +52,7 @@ or from kscale generate --usage, to try it."""
 def command(
     *,
     history: History,
-    prometheus: PrometheusFlags,
+    prometheus: UsageFlags,
     show: ShowAdvice,
     settings: Settings,  # type: ignore[valid-type]  # made from the registry of strategies
     filename: Annotated[

@@ -12,8 +12,11 @@ import numpy as np
 import typer
 
 from kscale.cli.commands.hpa import KIND
+from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.words import object_name
+from kscale.effects import moment
 from kscale.errors import InputError, Problem
 from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.options import HPAOptions
@@ -26,6 +29,7 @@ from kscale.series import Series, SeriesKey, bin_events, read
 
 __all__ = ["command"]
 
+_METRIC_QUERY = re.compile(r"([^\s=!<>{}()\[\]\"']+)=(?![=~])(.+)", re.DOTALL)
 _FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # an unquoted > is the shell's
 
 
@@ -35,7 +39,7 @@ def command(
         typer.Argument(
             metavar="[METRIC=]SERIES...",
             help="The load of a metric (cpu, CONTAINER/cpu, or its name; default: each HPA's first): .csv, .parquet or "
-            "Prometheus .json.",
+            "Prometheus .json; with --prometheus-url a query.",
         ),
     ],
     *,
@@ -43,6 +47,11 @@ def command(
         list[str], typer.Option("-f", "--filename", metavar="FILE", help="HPA manifests, compared side by side.")
     ],
     show: Show,
+    prometheus: PrometheusFlags,
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="TIME", help="With --prometheus-url: the end (RFC 3339); default: now."),
+    ] = "",
     kind: Annotated[
         list[str] | None,
         typer.Option("--series", metavar="[METRIC=]total|per-pod|average", help="What a value is. (default: total)"),
@@ -82,9 +91,22 @@ def command(
     """What would HPAs have done on recorded load? Replicas over time, pod-hours, seconds under-provisioned, rescales.
 
     The plant is stated, not guessed: usage = load / ready pods; a pod is ready --startup after it was made; a metric
-    is --metrics-lag old when it is read. Metrics without a series are left out.
+    is --metrics-lag old when it is read. Metrics without a series are left out. With --prometheus-url the load is what
+    queries were, as Prometheus remembers it.
     """
     limit = _limit(fail_on)
+    prometheus.check()
+    live = bool(prometheus.prometheus_url)
+    for option, useless in (
+        ("--until", until and not live),
+        ("--value", value and live),
+        ("--bin", bin_ and live),
+        ("--time", time != "time" and live and replicas is None),
+        ("--unit", unit != "s" and live and replicas is None),
+    ):
+        if useless:
+            raise typer.BadParameter(f"has no effect with{'' if live else 'out'} --prometheus-url", param_hint=option)
+    end = moment(parse_moment(until)) if until else None
     kinds = _kinds(kind or ())
     plant = Plant(
         startup=_seconds(startup, "--startup"),
@@ -103,17 +125,19 @@ def command(
         recorded = None if replicas is None else recorded_of(read(replicas, time=time, unit=unit))
         loads: dict[str, Load] = {}
         for text in series:
-            metric, path = _named(text)
+            metric, source = _asked(text) if live else _named(text)
             if metric in loads:
                 raise typer.BadParameter(f"{metric or 'the first metric'} has two series", param_hint="SERIES")
-            if bin_:
-                given = _events(path, value or "count", time, unit, bin_)
+            if live:
+                given = prometheus.series(source, end, show.terminal)
+            elif bin_:
+                given = _events(Path(source), value or "count", time, unit, bin_)
             else:
-                given = read(path, value=value or "value", time=time, unit=unit)
+                given = read(Path(source), value=value or "value", time=time, unit=unit)
             try:
                 loads[metric] = load_of(given, kinds.get(metric, kinds[""]), recorded)
             except InputError as error:
-                raise InputError([Problem(each.message, str(path)) for each in error.problems]) from None
+                raise InputError([Problem(each.message, source) for each in error.problems]) from None
     for metric in kinds:
         if metric and metric not in loads:
             raise typer.BadParameter(f"{metric} has no series", param_hint="--series")
@@ -146,10 +170,17 @@ def _seconds(text: str, option: str) -> float:
     return found
 
 
-def _named(text: str) -> tuple[str, Path]:
+def _named(text: str) -> tuple[str, str]:
     """(metric, file) of ``[METRIC=]SERIES``; a file of that very name is a file."""
     metric, equals, path = text.partition("=")
-    return (metric, Path(path)) if equals and not Path(text).exists() else ("", Path(text))
+    return (metric, path) if equals and not Path(text).exists() else ("", text)
+
+
+def _asked(text: str) -> tuple[str, str]:
+    """(metric, query) of ``[METRIC=]QUERY``. No query has a single = outside of braces: what comes before one is a
+    metric."""
+    match = _METRIC_QUERY.fullmatch(text)
+    return (match[1], match[2]) if match else ("", text)
 
 
 def _kinds(given: Sequence[str]) -> dict[str, str]:
