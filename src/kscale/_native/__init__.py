@@ -18,4 +18,16 @@ _usage_text    usage over time out of text
 _replicas      the replica calculator, over columns
 _reconcile     reconciles, over columns
 _replay        one HPA over recorded load in virtual time
+
+``KSCALE_CPU_LEVEL`` (environment) is the highest level of CPU that loops are run at: ``default``, ``x86-64-v3`` or
+``x86-64-v4``. Read once, when a module is loaded; ``kscale.build_info()`` tells the level.
 """
+
+import os
+
+from kscale.errors import InputError
+
+_LEVELS = ("default", "x86-64-v3", "x86-64-v4")
+
+if (_level := os.environ.get("KSCALE_CPU_LEVEL", "default")) not in _LEVELS:
+    raise InputError(f"KSCALE_CPU_LEVEL: {_level!r} is none of {', '.join(_LEVELS)}")

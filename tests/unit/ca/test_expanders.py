@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from builders import node, pod
 from kscale import ca
 from kscale.ca.expander.grpc import NO_CLIENT
 from kscale.ca.expander.price import node_unfitness, preferred_node
+from kscale.ca.go_math import tanh
 from kscale.effects import ApiError, Ranking, RankOptions
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
@@ -337,3 +340,10 @@ def test_grpc(answer: _Answer, left: list[str]) -> None:
 def test_what_grpc_logs(answer: _Answer, logged: list[str]) -> None:
     rank = answer and (lambda question: answer)
     assert ca.expand([_option("a"), _option("b")], "grpc", rank=rank).warnings == logged
+
+
+@given(st.floats(-60, 60))
+def test_tanh_is_the_nearest_number_or_one_beside_it(x: float) -> None:
+    power = (2 * Decimal(x)).exp()
+    exact = (power - 1) / (power + 1)
+    assert abs(Decimal(tanh(x)) - exact) <= Decimal("1.5") * Decimal(math.ulp(tanh(x))) + Decimal("1e-26")

@@ -3,17 +3,6 @@
 #include "kscale/dispatch.hpp"
 
 namespace kscale {
-namespace {
-
-#if KSCALE_HAS_CLONES
-__attribute__((target("arch=x86-64-v4"))) const char* level() { return "x86-64-v4"; }
-__attribute__((target("arch=x86-64-v3"))) const char* level() { return "x86-64-v3"; }
-__attribute__((target("default"))) const char* level() { return "default"; }
-#else
-const char* level() { return "default"; }
-#endif
-
-}  // namespace
 
 BuildInfo build_info() noexcept {
   BuildInfo info{};
@@ -25,7 +14,7 @@ BuildInfo build_info() noexcept {
   info.compiler = "unknown";
 #endif
   info.standard = "C++20";
-  info.cpu_level = level();
+  info.cpu_level = name_of(cpu_level);
   info.clones = KSCALE_HAS_CLONES != 0;
 #if defined(KSCALE_SANITIZED)
   info.sanitized = true;

@@ -12,7 +12,7 @@ namespace kscale {
 namespace {
 
 // to[i] = max(from[i], less[i] + value): the plain loop that everything below is made of.
-KSCALE_CLONES void best_of(const std::int64_t* from, const std::int64_t* less, std::int64_t value, std::ptrdiff_t n,
+KSCALE_CLONED void best_of(const std::int64_t* from, const std::int64_t* less, std::int64_t value, std::ptrdiff_t n,
                            std::int64_t* to) {
   for (std::ptrdiff_t i = 0; i < n; ++i) to[i] = std::max(from[i], less[i] + value);
 }
@@ -37,7 +37,7 @@ void once(const Plane& plane, std::int64_t units, std::int64_t parts, std::int64
       continue;
     }
     std::copy(row, row + units, out);
-    best_of(row + units, from + (h - parts) * plane.width, value, plane.width - units, out + units);
+    at_cpu_level<best_of>(row + units, from + (h - parts) * plane.width, value, plane.width - units, out + units);
   }
 }
 
@@ -54,12 +54,12 @@ void unlimited(const Plane& plane, std::int64_t units, std::int64_t parts, std::
     std::copy(row, row + units, out);
     const std::int64_t* less = to + (h - parts) * plane.width;
     if (parts > 0) {
-      best_of(row + units, less, value, plane.width - units, out + units);
+      at_cpu_level<best_of>(row + units, less, value, plane.width - units, out + units);
       continue;
     }
     // In one row: blocks as wide as the item build on the block before.
     for (std::ptrdiff_t at = units; at < plane.width; at += units)
-      best_of(row + at, less + at - units, value, std::min<std::ptrdiff_t>(units, plane.width - at), out + at);
+      at_cpu_level<best_of>(row + at, less + at - units, value, std::min<std::ptrdiff_t>(units, plane.width - at), out + at);
   }
 }
 

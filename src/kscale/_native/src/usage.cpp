@@ -161,13 +161,19 @@ std::ptrdiff_t first_stranger(const Containers& containers, std::ptrdiff_t n_con
   return -1;
 }
 
-KSCALE_CLONES bool all_near(const Time* time, std::ptrdiff_t n) noexcept {
+namespace {
+
+KSCALE_CLONED bool none_far(const Time* time, std::ptrdiff_t n) noexcept {
   std::int64_t far = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i)
     far |= static_cast<std::int64_t>(time[i] < -histogram::kFarthest) |
            static_cast<std::int64_t>(time[i] > histogram::kFarthest);
   return far == 0;
 }
+
+}  // namespace
+
+bool all_near(const Time* time, std::ptrdiff_t n) noexcept { return at_cpu_level<none_far>(time, n); }
 
 double confidence(Time first, Time last, std::int64_t samples, std::int64_t interval) noexcept {
   const double span = static_cast<double>(histogram::difference(last, first)) / static_cast<double>(interval);

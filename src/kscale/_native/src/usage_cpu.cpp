@@ -29,7 +29,7 @@ struct Pending {
 
 // weight[i] = kCpuWeight * go::exp2(weight[i] / half_life) for exponents that neither overflow nor underflow: the same operations in
 // the same order, the integral part without a branch.
-KSCALE_CLONES void decay_all(double* weight, std::size_t n, double half_life) noexcept {
+KSCALE_CLONED void decay_all(double* weight, std::size_t n, double half_life) noexcept {
   constexpr double P1 = 1.66666666666666657415e-01, P2 = -2.77777777770155933842e-03, P3 = 6.61375632143793436117e-05,
                    P4 = -1.65339022054652515390e-06, P5 = 4.13813679705723846039e-08;
   for (std::size_t i = 0; i < n; ++i) {
@@ -53,7 +53,7 @@ void weigh(const Bank& bank, double* weight, std::size_t n, bool ordinary) noexc
   if (bank.half_life == 0) {
     std::fill(weight, weight + n, kCpuWeight);
   } else if (ordinary) {
-    decay_all(weight, n, half_life);
+    at_cpu_level<decay_all>(weight, n, half_life);
   } else {
     for (std::size_t i = 0; i < n; ++i) weight[i] = kCpuWeight * go::exp2(weight[i] / half_life);
   }
@@ -106,7 +106,7 @@ struct Stretch {
   std::uint64_t highest;  // of the amounts; negative ones count as huge
 };
 
-KSCALE_CLONES Stretch look_at(const Time* time, const std::int64_t* millicores, std::ptrdiff_t n) noexcept {
+KSCALE_CLONED Stretch look_at(const Time* time, const std::int64_t* millicores, std::ptrdiff_t n) noexcept {
   std::int64_t bad = 0;
   std::uint64_t bits = 0;
   for (std::ptrdiff_t i = 1; i < n; ++i) bad |= static_cast<std::int64_t>(time[i] <= time[i - 1]);
@@ -114,7 +114,7 @@ KSCALE_CLONES Stretch look_at(const Time* time, const std::int64_t* millicores, 
   return {bad == 0, bits};
 }
 
-KSCALE_CLONES void distances(const Time* time, Time reference, double* out, std::ptrdiff_t n) noexcept {
+KSCALE_CLONED void distances(const Time* time, Time reference, double* out, std::ptrdiff_t n) noexcept {
   for (std::ptrdiff_t i = 0; i < n; ++i) out[i] = static_cast<double>(time[i] - reference);
 }
 
@@ -140,7 +140,7 @@ void add_stretch(const Bank& bank, std::ptrdiff_t row, const MillicoreTable& fin
   bank.max_bucket[row] = static_cast<std::int32_t>(high);
 }
 
-KSCALE_CLONES std::uint32_t bits_of(const std::int32_t* values, std::ptrdiff_t n) noexcept {
+KSCALE_CLONED std::uint32_t bits_of(const std::int32_t* values, std::ptrdiff_t n) noexcept {
   std::uint32_t bits = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i) bits |= static_cast<std::uint32_t>(values[i]);
   return bits;
@@ -174,7 +174,7 @@ class Grid {
     for (std::ptrdiff_t from = 0; from < n_times_; from += kBlock) {
       const std::ptrdiff_t to = std::min(from + kBlock, n_times_);
       std::uint32_t highest = 0;
-      for (int i = 0; i < kRows; ++i) highest |= bits_of(values[i] + from, to - from);
+      for (int i = 0; i < kRows; ++i) highest |= at_cpu_level<bits_of>(values[i] + from, to - from);
       if (find_.holds(highest)) {
         add_present<kRows>(w, values, total, from, to, std::make_integer_sequence<int, kRows>());
         for (int i = 0; i < kRows; ++i) counts[i] += to - from;
@@ -285,7 +285,7 @@ class CpuSamples {
   bool add_run(std::int32_t c, const Time* time, const std::int64_t* millicores, std::ptrdiff_t n) noexcept {
     const std::ptrdiff_t row = containers_.aggregate[c];
     if (time[0] <= containers_.last_cpu[c]) return false;
-    const Stretch stretch = look_at(time, millicores, n);
+    const Stretch stretch = at_cpu_level<look_at>(time, millicores, n);
     if (!stretch.ascending || !find_.holds(stretch.highest)) return false;
     add_pending(bank_, pending_);
     const Time last = time[n - 1];
@@ -295,7 +295,7 @@ class CpuSamples {
       const Time reference = bank_.reference[row];
       if (histogram::needs_shift(bank_, row, last)) return false;
       if (reference >= histogram::kFarthest || reference <= -histogram::kFarthest) return false;
-      distances(time, reference, weight, n);
+      at_cpu_level<distances>(time, reference, weight, n);
     }
     weigh(bank_, weight, static_cast<std::size_t>(n), is_ordinary(bank_, weight[0]) && is_ordinary(bank_, weight[n - 1]));
     add_stretch(bank_, row, find_, millicores, weight, n);

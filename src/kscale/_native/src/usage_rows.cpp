@@ -10,11 +10,18 @@
 // Rows of recorded usage in the order in which histograms are touched once.
 
 namespace kscale::usage {
+namespace {
 
-KSCALE_CLONES std::ptrdiff_t changes(const std::int32_t* series, std::ptrdiff_t n) noexcept {
+KSCALE_CLONED std::ptrdiff_t count_changes(const std::int32_t* series, std::ptrdiff_t n) noexcept {
   std::ptrdiff_t count = 0;
   for (std::ptrdiff_t i = 1; i < n; ++i) count += static_cast<std::ptrdiff_t>(series[i] != series[i - 1]);
   return count;
+}
+
+}  // namespace
+
+std::ptrdiff_t changes(const std::int32_t* series, std::ptrdiff_t n) noexcept {
+  return at_cpu_level<count_changes>(series, n);
 }
 
 std::ptrdiff_t arrange(const Containers& containers, std::ptrdiff_t n_aggregates, std::ptrdiff_t rows, const RowsIn& in,

@@ -186,7 +186,7 @@ struct Span {
   std::int32_t low = 0, high = -1;
 };
 
-KSCALE_CLONES Span span_of(const std::int32_t* codes, std::ptrdiff_t n) noexcept {
+KSCALE_CLONED Span span_of(const std::int32_t* codes, std::ptrdiff_t n) noexcept {
   Span span;
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     span.low = codes[i] < span.low ? codes[i] : span.low;
@@ -320,7 +320,7 @@ std::size_t SeriesNumbers::Hash::operator()(const Key& key) const noexcept {
 bool SeriesNumbers::number(const std::array<Column, kMostNames>& columns, std::ptrdiff_t n, std::int32_t* out) {
   for (const Column& column : columns) {
     if (column.codes == nullptr) continue;
-    const Span span = span_of(column.codes, n);
+    const Span span = at_cpu_level<span_of>(column.codes, n);
     if (span.low < 0 || span.high >= column.size) return false;
   }
   std::int32_t before = -1;
@@ -396,7 +396,7 @@ struct Ends {
   std::int64_t low, high;
 };
 
-KSCALE_CLONES Ends scale_all(const std::int64_t* in, std::ptrdiff_t n, std::int64_t unit, std::int64_t* out) noexcept {
+KSCALE_CLONED Ends scale_all(const std::int64_t* in, std::ptrdiff_t n, std::int64_t unit, std::int64_t* out) noexcept {
   Ends ends{0, 0};
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     ends.low = in[i] < ends.low ? in[i] : ends.low;
@@ -410,7 +410,7 @@ KSCALE_CLONES Ends scale_all(const std::int64_t* in, std::ptrdiff_t n, std::int6
 
 bool scaled(const std::int64_t* in, std::ptrdiff_t n, std::int64_t unit, std::int64_t most, std::int64_t* out,
             std::int64_t& farthest) noexcept {
-  const Ends ends = scale_all(in, n, unit, out);
+  const Ends ends = at_cpu_level<scale_all>(in, n, unit, out);
   const std::int64_t limit = (most - 1) / unit;
   farthest = ends.high > limit ? ends.high : ends.low;
   return ends.high <= limit && ends.low >= -limit;

@@ -1,15 +1,55 @@
 #pragma once
 
-#include <cstddef>  // on glibc, defines __GLIBC__
-
-// Compile a function for several x86-64 levels; the dynamic loader picks one.
-// Works on plain loops only: code it calls must be inlined to be cloned too.
-// Needs ifunc, hence glibc; elsewhere the function is compiled once.
-#if !defined(KSCALE_NO_CLONES) && defined(__x86_64__) && defined(__GLIBC__) && \
-    (defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 12)
-#define KSCALE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+// Plain loops compiled for several x86-64 levels. The level is chosen once, when a module is loaded.
+//
+//   KSCALE_CLONED void add(const double* x, std::ptrdiff_t n, double* out) noexcept { ... }
+//   at_cpu_level<add>(x, n, out);
+//
+// Code that such a loop calls must be inlined to be compiled so too. Elsewhere than on x86-64 Linux, and with compilers
+// that do not know the levels, everything is compiled once.
+#if !defined(KSCALE_NO_CLONES) && defined(__x86_64__) && defined(__linux__) && \
+    (defined(__clang__) ? __clang_major__ >= 18 : __GNUC__ >= 12)
+#define KSCALE_CLONED [[gnu::always_inline]] inline
 #define KSCALE_HAS_CLONES 1
 #else
-#define KSCALE_CLONES
+#define KSCALE_CLONED inline
 #define KSCALE_HAS_CLONES 0
 #endif
+
+namespace kscale {
+
+enum class CpuLevel : unsigned char { kDefault, kV3, kV4 };
+
+// What the processor can do, but no more than the environment variable KSCALE_CPU_LEVEL says.
+extern const CpuLevel cpu_level;
+
+// "default", "x86-64-v3", "x86-64-v4".
+const char* name_of(CpuLevel level) noexcept;
+
+#if KSCALE_HAS_CLONES
+namespace clones {
+
+template <auto Loop, class... Args>
+[[gnu::target("arch=x86-64-v4")]] auto v4(Args... args) noexcept {
+  return Loop(args...);
+}
+
+template <auto Loop, class... Args>
+[[gnu::target("arch=x86-64-v3")]] auto v3(Args... args) noexcept {
+  return Loop(args...);
+}
+
+}  // namespace clones
+#endif
+
+// Loop(args...) as compiled for the level.
+template <auto Loop, class... Args>
+auto at_cpu_level(Args... args) noexcept {
+#if KSCALE_HAS_CLONES
+  if (cpu_level == CpuLevel::kV4) return clones::v4<Loop>(args...);
+  if (cpu_level == CpuLevel::kV3) return clones::v3<Loop>(args...);
+#endif
+  return Loop(args...);
+}
+
+}  // namespace kscale

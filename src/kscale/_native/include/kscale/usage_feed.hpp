@@ -19,7 +19,7 @@ namespace kscale::usage {
 namespace {
 
 // out[i] = amount(value[i] * unit); false if some value is not a plain number from 0 on.
-KSCALE_CLONES bool plain_amounts(const double* value, std::ptrdiff_t n, double unit, std::int64_t* out) noexcept {
+KSCALE_CLONED bool plain_amounts(const double* value, std::ptrdiff_t n, double unit, std::int64_t* out) noexcept {
   std::int64_t bad = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     const double x = value[i] * unit;
@@ -30,13 +30,13 @@ KSCALE_CLONES bool plain_amounts(const double* value, std::ptrdiff_t n, double u
   return bad == 0;
 }
 
-KSCALE_CLONES Time latest_of(const Time* time, std::ptrdiff_t n) noexcept {
+KSCALE_CLONED Time latest_of(const Time* time, std::ptrdiff_t n) noexcept {
   Time latest = time[0];
   for (std::ptrdiff_t i = 1; i < n; ++i) latest = time[i] > latest ? time[i] : latest;
   return latest;
 }
 
-KSCALE_CLONES std::int64_t later_than(const Time* time, std::ptrdiff_t n, Time now) noexcept {
+KSCALE_CLONED std::int64_t later_than(const Time* time, std::ptrdiff_t n, Time now) noexcept {
   std::int64_t count = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i) count += static_cast<std::int64_t>(time[i] > now);
   return count;
@@ -54,7 +54,7 @@ struct Rows {
   std::ptrdiff_t read(const double* value, const Time* given, std::ptrdiff_t n, double unit, bool placed,
                       Fed& fed) noexcept {
     time = given;
-    if (plain_amounts(value, n, unit, amount.data())) return n;
+    if (at_cpu_level<plain_amounts>(value, n, unit, amount.data())) return n;
     time = times.data();
     std::size_t kept = 0;
     for (std::ptrdiff_t i = 0; i < n; ++i) {
@@ -121,7 +121,7 @@ class Feeder {
  private:
   // Rows that all hold plain numbers: their amounts are found together.
   bool plain(std::ptrdiff_t i, std::ptrdiff_t end) noexcept {
-    if (!plain_amounts(batch_.value + i, end - i, unit_, rows_.amount.data())) return false;
+    if (!at_cpu_level<plain_amounts>(batch_.value + i, end - i, unit_, rows_.amount.data())) return false;
     look_at(batch_.time + i, end - i);
     for (std::ptrdiff_t k = i; k < end;) {
       const std::ptrdiff_t next = run_end(batch_.series, k, end);
@@ -140,7 +140,7 @@ class Feeder {
     for (; i < end; i = next) {
       next = run_end(batch_.series, i, end);
       const std::int32_t s = batch_.series[i];
-      fed_.newest = std::max(fed_.newest, latest_of(batch_.time + i, next - i));
+      fed_.newest = std::max(fed_.newest, at_cpu_level<latest_of>(batch_.time + i, next - i));
       const std::ptrdiff_t n = rows_.read(batch_.value + i, batch_.time + i, next - i, unit_, placed, fed_);
       batch_.finite[s] += n;
       if (!placed || n == 0) continue;
@@ -151,11 +151,11 @@ class Feeder {
   }
 
   void look_at(const Time* time, std::ptrdiff_t n) noexcept {
-    fed_.newest = std::max(fed_.newest, latest_of(time, n));
+    fed_.newest = std::max(fed_.newest, at_cpu_level<latest_of>(time, n));
     count_late(time, n);
   }
   void count_late(const Time* time, std::ptrdiff_t n) noexcept {
-    if (batch_.now != std::numeric_limits<Time>::max()) fed_.late += later_than(time, n, batch_.now);
+    if (batch_.now != std::numeric_limits<Time>::max()) fed_.late += at_cpu_level<later_than>(time, n, batch_.now);
   }
   void count_refused(std::ptrdiff_t n) noexcept {
     for (std::ptrdiff_t k = 0; k < n; ++k)

@@ -4,10 +4,10 @@
 #include "kscale/engine/bit_mask.hpp"
 
 namespace kscale::engine {
+namespace {
 
-KSCALE_CLONES
-u64 resource_mask(const i64* const* free, const i64* request, const i32* columns, i32 n_columns, const i64* slots,
-                  std::ptrdiff_t base, i32 count) noexcept {
+KSCALE_CLONED u64 mask_of(const i64* const* free, const i64* request, const i32* columns, i32 n_columns,
+                          const i64* slots, std::ptrdiff_t base, i32 count) noexcept {
   u8 good[64] = {};
   for (i32 i = 0; i < count; ++i) good[i] = slots[base + i] >= 1;
   for (i32 c = 0; c < n_columns; ++c) {
@@ -18,9 +18,8 @@ u64 resource_mask(const i64* const* free, const i64* request, const i32* columns
   return packed(good);
 }
 
-KSCALE_CLONES
-void resource_row(const i64* const* free, const i64* request, const i32* columns, i32 n_columns, const i64* slots,
-                  std::ptrdiff_t n_nodes, u8* fits) noexcept {
+KSCALE_CLONED void row_of(const i64* const* free, const i64* request, const i32* columns, i32 n_columns,
+                          const i64* slots, std::ptrdiff_t n_nodes, u8* fits) noexcept {
   if (n_columns < 2) {
     const i64* one = n_columns ? free[columns[0]] : slots;
     const i64 want = n_columns ? request[columns[0]] : 1;
@@ -36,6 +35,18 @@ void resource_row(const i64* const* free, const i64* request, const i32* columns
     const i64 want = request[columns[c]];
     for (std::ptrdiff_t n = 0; n < n_nodes; ++n) fits[n] &= static_cast<u8>(column[n] >= want);
   }
+}
+
+}  // namespace
+
+u64 resource_mask(const i64* const* free, const i64* request, const i32* columns, i32 n_columns, const i64* slots,
+                  std::ptrdiff_t base, i32 count) noexcept {
+  return at_cpu_level<mask_of>(free, request, columns, n_columns, slots, base, count);
+}
+
+void resource_row(const i64* const* free, const i64* request, const i32* columns, i32 n_columns, const i64* slots,
+                  std::ptrdiff_t n_nodes, u8* fits) noexcept {
+  at_cpu_level<row_of>(free, request, columns, n_columns, slots, n_nodes, fits);
 }
 
 }  // namespace kscale::engine

@@ -10,8 +10,7 @@ namespace kscale::engine {
 namespace {
 
 // Of each node the first plug-in that says no: one before NodeResourcesFit, that, one behind it.
-KSCALE_CLONES
-void merge(const Code* early, const u8* fits, const Code* late, std::ptrdiff_t n_nodes, Code* out) noexcept {
+KSCALE_CLONED void merge(const Code* early, const u8* fits, const Code* late, std::ptrdiff_t n_nodes, Code* out) noexcept {
   for (std::ptrdiff_t n = 0; n < n_nodes; ++n) {
     const Code rest = fits[n] ? late[n] : code(kNodeResourcesFit);
     out[n] = early[n] ? early[n] : rest;
@@ -82,7 +81,7 @@ void Engine::verdicts(const i32* pods, std::ptrdiff_t count, i32 threads, Code* 
         resource_row(free.data(), pods_->request(pod), pods_->columns(pod), pods_->n_columns(pod), resources_.slots(),
                      n, fits.data());
       const auto [early, late] = expanded.row(pods_->static_row(pod));
-      merge(early, fits.data(), late, n, row);
+      at_cpu_level<merge>(early, fits.data(), late, n, row);
       const Extra* extra = pods_->extra(pod);
       const bool ports = extra && !extra->ports.empty();
       if (!ports && pods_->local(pod) && users_.empty()) continue;

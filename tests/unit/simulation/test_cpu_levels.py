@@ -1,0 +1,72 @@
+"""The same scenario and seed give the same bytes on any processor: kernels, NumPy and the C library at their lowest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import kscale
+from unit.drivers.vpa_world import autoscaler
+from unit.simulation.test_simulation import scenario
+from unit.simulation.test_skipping import HPA, MEMORY_ONLY
+from unit.world.simulated_cases import workload
+
+RUN = """
+import sys
+from pathlib import Path
+import kscale
+from kscale.simulation import build, read_scenario, simulate
+simulate(build(read_scenario(sys.argv[1]))).write(Path(sys.argv[2]))
+print(kscale.build_info()["cpu_level"])
+"""
+
+
+def lowest() -> dict[str, str]:
+    """Variables that take the fast ways of newer processors away."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    return {
+        "KSCALE_CPU_LEVEL": "default",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(found),
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA,-FMA4",
+    }
+
+
+def start(path: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in lowest()}
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(path), str(folder)], env={**kept, **env}, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_lowest_and_highest_level_write_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(scenario(
+        horizon="16m",
+        seed=7,
+        sample="30s",
+        objects=[
+            workload("Deployment", "web", 6), HPA, autoscaler("web", kind="Deployment", resourcePolicy=MEMORY_ONLY)
+        ],
+        machines=[{"boot": {"p0": "20s", "p50": "60s", "p100": "4m"}}],
+        load=[{"workload": "Deployment/shop/web", "total": {
+            "cpu": {"steps": [["0s", "1"], ["3m", "7300m"], ["10m", "1700m"]]},
+            "memory": {"steps": [["0s", "3Gi"], ["4m", "11Gi"], ["9m", "5Gi"]]}}}],
+        controllers={"clusterAutoscaler": {"flags": {"scale-down-unneeded-time": "3m"}}, "horizontal": {},
+                     "vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}},
+    )))  # fmt: skip
+    runs = {"low": start(path, tmp_path / "low", **lowest()), "high": start(path, tmp_path / "high")}
+    levels = {name: run.communicate(timeout=60)[0].strip() for name, run in runs.items()}
+    assert [run.returncode for run in runs.values()] == [0, 0]
+    assert levels == {"low": "default", "high": kscale.build_info()["cpu_level"]}
+    low, high = ({each.name: each.read_bytes() for each in (tmp_path / name).iterdir()} for name in ("low", "high"))
+    assert sorted(low) == ["decisions.jsonl", "report.json", "timeline.parquet", "workloads.parquet"]
+    assert low == high
+    actions = json.loads(low["report.json"])["actions"]
+    assert actions["IncreaseSize"] > 0
+    assert actions["PutScale"] > 0
+    assert actions["Evict"] > 0  # so that there were histograms, and what was recommended of them
