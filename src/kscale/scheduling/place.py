@@ -15,9 +15,10 @@ from kscale.errors import InputError, StateError
 from kscale.scheduling.arguments import position_of, short
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.doors import SnapshotLike, snapshot_of
-from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
+from kscale.scheduling.pods import PodsLike, pods_of, priorities_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.scheduling.similar_pods import shapes_of
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot

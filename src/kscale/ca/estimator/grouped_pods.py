@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.objects.requests import CPU, MEMORY
-from kscale.scheduling.pods import PodsLike, equivalence_groups, pods_of, shapes_of
+from kscale.scheduling.equivalence_groups import equivalence_groups
+from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.scheduling.similar_pods import shapes_of
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord

@@ -25,9 +25,9 @@ from kscale.effects import CreateGroup, Emit, Moment, Progress, StepsOf
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
-from kscale.scheduling.pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.scheduling.similar_pods import shapes_of
 from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot

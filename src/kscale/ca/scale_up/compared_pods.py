@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kscale.ca.estimator.grouped_pods import GroupedPods
-from kscale.scheduling.pods import MOST_SHAPES
+from kscale.scheduling.equivalence_groups import MOST_SHAPES
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["compared_pods"]

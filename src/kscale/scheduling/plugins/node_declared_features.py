@@ -1,4 +1,7 @@
-"""NodeDeclaredFeatures: features that the pod's spec implies and the node must declare (Kubernetes 1.36 and later)."""
+"""NodeDeclaredFeatures: features that the pod's spec implies and the node must declare (Kubernetes 1.36 and later).
+
+Which they are: ``inferred_features`` in ``snapshot/pod_facets.py``.
+"""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import NAME, NodeFacts
 from kscale.scheduling.plugins.volume_binding import VolumeBinding
-from kscale.scheduling.pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.counters import Counters
 from kscale.scheduling.scores.images import PulledImages
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.scores.pods import ScoredPod, non_zero_used, scored_pod
 from kscale.scheduling.scores.volumes import capacity_score
+from kscale.scheduling.similar_pods import shapes_of
 from kscale.scheduling.volumes import Volumes
 from kscale.scheduling.waiting_claims import WaitingClaims
 from kscale.snapshot.interner import PodClass
