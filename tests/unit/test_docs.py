@@ -67,3 +67,16 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     index = (ROOT / "docs" / "index.md").read_text().split()
     pages = [str(page.relative_to(ROOT / "docs").with_suffix("")) for page in (ROOT / "docs").rglob("*.md")]
     assert [page for page in pages if page not in (*index, "index")] == []
+
+
+LINKS = re.compile(r"\]\((?!https?:|mailto:|#)([^()\s#]+)(?:#[^()\s]*)?\)")
+LINKED = [
+    *ROOT.glob("*.md"),
+    *(path for name in ("docs", "benchmarks", "tests") for path in (ROOT / name).rglob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(ROOT)) for page in LINKED])
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert [link for link in LINKS.findall(text) if not (page.parent / link).exists()] == []
