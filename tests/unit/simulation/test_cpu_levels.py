@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-import kscale
+from kscale.simulation import build, read_scenario, simulate
 from unit.drivers.vpa_world import autoscaler
 from unit.simulation.test_simulation import scenario
 from unit.simulation.test_skipping import HPA, MEMORY_ONLY
@@ -36,13 +36,6 @@ def lowest() -> dict[str, str]:
     }
 
 
-def start(path: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in lowest()}
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(path), str(folder)], env={**kept, **env}, stdout=subprocess.PIPE, text=True
-    )
-
-
 def test_lowest_and_highest_level_write_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(scenario(
@@ -59,10 +52,15 @@ def test_lowest_and_highest_level_write_the_same_bytes(tmp_path: Path) -> None:
         controllers={"clusterAutoscaler": {"flags": {"scale-down-unneeded-time": "3m"}}, "horizontal": {},
                      "vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}},
     )))  # fmt: skip
-    runs = {"low": start(path, tmp_path / "low", **lowest()), "high": start(path, tmp_path / "high")}
-    levels = {name: run.communicate(timeout=60)[0].strip() for name, run in runs.items()}
-    assert [run.returncode for run in runs.values()] == [0, 0]
-    assert levels == {"low": "default", "high": kscale.build_info()["cpu_level"]}
+    child = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(path), str(tmp_path / "low")],
+        env={**os.environ, **lowest()},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    simulate(build(read_scenario(path))).write(tmp_path / "high")  # here, meanwhile: at what the processor can do
+    level = child.communicate(timeout=60)[0].strip()
+    assert (child.returncode, level) == (0, "default")
     low, high = ({each.name: each.read_bytes() for each in (tmp_path / name).iterdir()} for name in ("low", "high"))
     assert sorted(low) == ["decisions.jsonl", "report.json", "timeline.parquet", "workloads.parquet"]
     assert low == high
