@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -340,6 +341,16 @@ def test_grpc(answer: _Answer, left: list[str]) -> None:
 def test_what_grpc_logs(answer: _Answer, logged: list[str]) -> None:
     rank = answer and (lambda question: answer)
     assert ca.expand([_option("a"), _option("b")], "grpc", rank=rank).warnings == logged
+
+
+@pytest.mark.parametrize(
+    ("node_count", "bits"),
+    [(2, "3fb10a9aff88eb86"), (11, "3fe2a6286b5df250"), (14, "3fe663c02797e838"), (18, "3fe9fd30b18d2c6c"),
+     (50, "3fefe835b4e0a3c0"), (200, "3fefffffffff2d17")],
+)  # fmt: skip
+def test_tanh_has_the_bits_that_go_finds(node_count: int, bits: str) -> None:
+    """What Go 1.26 says on amd64; the C library says otherwise at 14, Go's portable algorithm at 18."""
+    assert tanh((node_count - 1) / 15.0).hex() == struct.unpack(">d", bytes.fromhex(bits))[0].hex()
 
 
 @given(st.floats(-60, 60))
