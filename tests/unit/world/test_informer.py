@@ -320,6 +320,24 @@ def test_who_looks_does_not_wait_for_more_to_come() -> None:
     against_fake(case)
 
 
+@pytest.mark.parametrize("coming", ["b", "bc"])
+def test_who_looks_does_not_wait_although_more_comes_at_that_moment(coming: str) -> None:
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=False) as (informer, sink):
+            await api.create("pods", pod("a"))
+            await asyncio.sleep(0.01)
+            before = api.clock.monotonic()
+            for name in coming:
+                await api.create("pods", pod(name))
+            await informer.caught_up()
+            assert (len(sink.objects), api.clock.monotonic() - before < 10**6) == (1 + len(coming), True)
+            await api.create("pods", pod("last"))
+            await asyncio.sleep(0.01)
+            assert len(sink.objects) == 1 + len(coming), "nobody looks: it lies there for a while again"
+
+    against_fake(case)
+
+
 @asynccontextmanager
 async def informing(
     api: FakeApi, *, typed: bool, observe: Callable[[Observation], None] = lambda _: None

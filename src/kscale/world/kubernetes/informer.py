@@ -91,6 +91,7 @@ class Informer:
         self._left = b""
         self._came = 0
         self._waiting: asyncio.Event | None = None
+        self._asked = False
         self._collecting = _COLLECT if watch.typed else _COLLECT_BYTES
         self._pause: asyncio.Timeout | None = None
 
@@ -117,10 +118,12 @@ class Informer:
     async def caught_up(self) -> None:
         """Waits until the events that have been read, but lie here for more to come or because the sink was not free,
         are taken up; no more are waited for."""
+        if self._waiting is None:
+            return
+        self._asked = True  # the read under way may end with bytes all the same
         if self._pause is not None and not self._pause.expired():
             self._pause.reschedule(asyncio.get_running_loop().time())
-        if self._waiting is not None:
-            await self._waiting.wait()
+        await self._waiting.wait()
 
     async def run(self) -> None:
         """For ever."""
@@ -237,13 +240,16 @@ class Informer:
 
     async def _collect(self) -> tuple[bytes, bool]:
         """At least one line, and what comes in the next moments; whether there may be more. Moments are longer where
-        many lines at once cost less."""
+        many lines at once cost less, and over as soon as somebody asks for what there is."""
         stream = self._open
         if stream is None:
             return b"", False
         parts, lines, size = [self._left], 0, len(self._left)
         limit: float | None = None
-        while (lines < _MOST_EVENTS and size < _MOST_BYTES) or (lines and self._turn.locked() and size < _MOST_WAITING):
+        self._asked = False
+        while (not self._asked and lines < _MOST_EVENTS and size < _MOST_BYTES) or (
+            lines and self._turn.locked() and size < _MOST_WAITING
+        ):
             if lines and self._turn.locked():
                 limit = asyncio.get_running_loop().time() + _COLLECT
             try:
