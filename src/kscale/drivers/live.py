@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from kscale.drivers.driver import Driver
 from kscale.drivers.leader_election import LeaderElector
@@ -30,9 +30,9 @@ from kscale.effects import (
     Within,
 )
 from kscale.errors import KscaleError
-from kscale.world.protocols import Change, Clock, PerformLive, Stores
+from kscale.world.protocols import Change, Clock, LiveStores, PerformLive
 
-__all__ = ["Live", "LiveStores", "LostLeadershipError", "Scope", "TellingStores", "drive", "lead"]
+__all__ = ["Live", "LostLeadershipError", "Scope", "drive", "lead"]
 
 _SECOND: Final = 1e9
 _T = TypeVar("_T")
@@ -253,23 +253,6 @@ async def _ended(future: asyncio.Future[Any]) -> None:
             continue
     if not future.cancelled():
         future.exception()  # seen: who asked for it has been cancelled
-
-
-class TellingStores(Stores, Protocol):
-    """Stores that tell of what happens to them."""
-
-    def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
-        Gives what ends that."""
-        ...
-
-
-class LiveStores(TellingStores, Protocol):
-    """Stores that change while machines do their steps elsewhere."""
-
-    async def caught_up(self) -> None:
-        """Waits until what has come so far is taken up: it may have had to wait for a step that looked at it."""
-        ...
 
 
 async def drive(

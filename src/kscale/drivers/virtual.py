@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, Protocol, runtime_checkable
 
 from kscale.drivers.driver import Driver
-from kscale.drivers.live import TellingStores
 from kscale.effects import (
     ANSWERS,
     ZERO_TIME,
@@ -24,7 +23,7 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.effects.virtual_time import Running
-from kscale.world.protocols import Change, GoesBy
+from kscale.world.protocols import Change, GoesBy, TellingStores
 
 __all__ = ["Repeating", "VirtualDrive", "changes_something"]
 

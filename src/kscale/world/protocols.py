@@ -29,12 +29,14 @@ __all__ = [
     "Clock",
     "GoesBy",
     "History",
+    "LiveStores",
     "Metrics",
     "MetricsAnswer",
     "NodeGroups",
     "PerformLive",
     "Ranker",
     "Stores",
+    "TellingStores",
     "Watch",
 ]
 
@@ -121,6 +123,23 @@ class Stores(Protocol):
 
     def resource_version(self, kind: str) -> str:
         """The newest version seen of a kind."""
+        ...
+
+
+class TellingStores(Stores, Protocol):
+    """Stores that tell of what happens to them."""
+
+    def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
+        """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
+        Gives what ends that."""
+        ...
+
+
+class LiveStores(TellingStores, Protocol):
+    """Stores that change while machines do their steps elsewhere."""
+
+    async def caught_up(self) -> None:
+        """Waits until what has come so far is taken up: it may have had to wait for a step that looked at it."""
         ...
 
 

@@ -211,6 +211,9 @@ class FakeStores:
     def __init__(self, *objects: KubeObject) -> None:
         self.held = objects
 
+    async def caught_up(self) -> None:
+        pass
+
     def snapshot(self) -> Snapshot:
         raise AssertionError
 

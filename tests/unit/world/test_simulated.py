@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from kscale import InputError
-from kscale.drivers.live import TellingStores
 from kscale.effects import (
     SECOND,
     ApiError,
@@ -38,7 +37,7 @@ from kscale.objects.meta import ObjectMeta
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.cluster import Cluster
-from kscale.world.protocols import Change, NodeGroups, Watch
+from kscale.world.protocols import Change, NodeGroups, TellingStores, Watch
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.kubelet import PodTimes
 from kscale.world.simulated.machines import GroupTimes

@@ -12,7 +12,8 @@ import pytest
 
 import kscale
 from kscale.drivers.live import Live, drive
-from kscale.effects import Moment, Outcome, Progress, Steps
+from kscale.effects import Get, List, Moment, Outcome, Progress, Steps
+from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.stores import KubernetesStores
 from kscale.world.protocols import Change, Watch
 from unit.world.informer_cases import Api, pod, until
@@ -71,6 +72,34 @@ class Driver:
     def steps(self, sight: int, now: Moment) -> Steps[None]:
         self.seen.append(sight)
         yield from Progress(now).wait(0)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Get(kind="Pod", namespace="default", name="a", watched=True),
+        List(kind="Pod", watched=True),
+        List(kind="Pod", nodes=("n1",), watched=True),
+    ],
+)
+def test_who_asks_within_a_round_sees_what_has_come(question: Get | List) -> None:
+    """Not only who begins one: drains go by the pods of a node at that moment."""
+
+    async def case(api: FakeApi) -> None:
+        await api.create("nodes", node("n1"))
+        turn = asyncio.Lock()
+        async with storing(api, turn=turn) as stores:
+            await asyncio.sleep(1)
+            perform = Performer(api.client, api.clock, stores=stores, turn=turn)
+            await api.create("pods", asking("a", "1", "n1"))
+            await asyncio.sleep(0.01)
+            assert stores.get("Pod", "default", "a") is None, "it lies there for a while"
+            before = api.clock.monotonic()
+            found = (await perform(question)).value
+            names = [each.name for each in (found if isinstance(found, list) else [found]) if each is not None]
+            assert (names, api.clock.monotonic() - before < 10**6) == (["a"], True)
+
+    against_fake(case)
 
 
 def test_nothing_is_decided_on_half_a_list() -> None:

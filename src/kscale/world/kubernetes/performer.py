@@ -52,7 +52,7 @@ from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
 from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Answer
-from kscale.world.protocols import Clock, History, Metrics, NodeGroups, Ranker, Stores
+from kscale.world.protocols import Clock, History, LiveStores, Metrics, NodeGroups, Ranker
 
 __all__ = ["Performer"]
 
@@ -90,7 +90,7 @@ class Performer:
         clock: Clock,
         *,
         resources: Resources | None = None,
-        stores: Stores | None = None,
+        stores: LiveStores | None = None,
         groups: NodeGroups | None = None,
         metrics: Metrics | None = None,
         prometheus: History | None = None,
@@ -134,10 +134,11 @@ class Performer:
             case Observe(observations=observations):
                 return self._observe(observations)
             case Get(watched=True):
-                return self._watched(action)
+                return self._watched(action, await self._caught_up(action))
             case List(watched=True):
+                stores = await self._caught_up(action)
                 async with self._turn:
-                    return self._all_watched(action)
+                    return self._all_watched(action, stores)
             case Get() | GetWhole() | Preview():
                 return await self._get(action)
             case List():
@@ -215,14 +216,19 @@ class Performer:
 
     # -- what the watches have brought -------------------------------------------------------------------------------
 
-    def _watched(self, action: Get) -> KubeObject | ApiError:
-        found = self._need(self._stores, action).get(action.kind, action.namespace, action.name)
+    async def _caught_up(self, action: Action) -> LiveStores:
+        """The stores, with what has come so far: an answer is not older than the watches."""
+        stores = self._need(self._stores, action)
+        await stores.caught_up()
+        return stores
+
+    def _watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
+        found = stores.get(action.kind, action.namespace, action.name)
         if found is not None:
             return found
         return ApiError(f'{action.kind.lower()} "{action.name}" not found', code=404, reason="NotFound")
 
-    def _all_watched(self, action: List) -> list[KubeObject]:
-        stores = self._need(self._stores, action)
+    def _all_watched(self, action: List, stores: LiveStores) -> list[KubeObject]:
         if action.nodes is not None:
             found: Sequence[KubeObject] = stores.pods_of(action.nodes)
         else:

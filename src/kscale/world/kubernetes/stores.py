@@ -95,7 +95,7 @@ class _AnotherListError(Exception):
 
 
 class KubernetesStores:
-    """Runs the informers of a driver and holds what they bring (:class:`kscale.world.protocols.Stores`).
+    """Runs the informers of a driver and holds what they bring (:class:`kscale.world.protocols.LiveStores`).
 
     Belongs to the thread of its loop. ``csi`` and ``dra``: how the snapshot is looked at. ``streaming``: lists are
     asked for as streams where the server can. ``turn`` is held while the cluster changes: whoever works with snapshots

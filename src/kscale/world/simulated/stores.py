@@ -1,4 +1,4 @@
-"""What a driver sees of a simulated world (:class:`kscale.drivers.live.TellingStores`)."""
+"""What a driver sees of a simulated world (:class:`kscale.world.protocols.TellingStores`)."""
 
 from __future__ import annotations
 
