@@ -192,7 +192,7 @@ def _late(
     late: dict[str, list[str]] = {}
     for name, item in sorted(state.unregistered.items(), key=lambda entry: (entry[1].since, entry[0])):
         group = groups.get(item.group)
-        if group is None or name in groups.node_errors:
+        if group is None or name in groups.node_errors or name in group.gone_instances:
             continue
         try:
             provision = duration(group.options_or(options.node_group_defaults).max_node_provision_time)
@@ -213,6 +213,10 @@ def _whole(group: NodeGroup, names: list[str], options: AutoscalingOptions, repa
         return []
     if not own.zero_or_max_node_scaling:
         return names
+    if group.instances_error is not None:
+        text = f"Failed to fill in nodes to delete from group {group.id} based on ZeroOrMaxNodeScaling option"
+        repair.warnings.append(f"{text}: {group.instances_error}")
+        return []
     if len(group.instance_ids) == len(names) or not own.allow_non_atomic_scale_up_to_max:
         return list(group.instance_ids)
     return []

@@ -119,14 +119,15 @@ def cluster_autoscaler_manifests(
     """The objects, in the order in which they are to be applied.
 
     ``config``: the name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty: none. ``flags``:
-    further flags of ``kscale run cluster-autoscaler``; ``options``: as it reads them, with the cloud among them
-    (:func:`cluster_autoscaler_roles`).
+    further flags of ``kscale run cluster-autoscaler``; ``options``: as it reads them, the cloud among them; those
+    that are left out are as without a flag (:func:`cluster_autoscaler_roles`).
     """
-    wide, own = cluster_autoscaler_roles(options)
+    given = {**_DEFAULTS, **options}
+    wide, own = cluster_autoscaler_roles(given)
     arguments = [
         "run",
         _NAME,
-        f"--cloud-provider={options['cloud_provider']}",
+        f"--cloud-provider={given['cloud_provider']}",
         f"--namespace={namespace}",
         "--log-format=json",
         *flags,

@@ -134,6 +134,10 @@ class NodeGroup(ApiStruct):
     node_selector: dict[str, str] | None = None
     instances: list[str] | None = None
     """Provider ids of what the cloud runs for it; None = those of its nodes, and ``unregistered_instances``."""
+    instances_error: str | None = None
+    """``instances`` are what it told before: nothing that takes all of them goes by that."""
+    gone_instances: list[str] = []
+    """Those of ``instances`` that are of no group any more: they count nowhere, and come back as old as they were."""
     unregistered_instances: list[str] = []
     instance_status: dict[str, InstanceStatus] = {}
     """By provider id, of instances that are not simply running."""

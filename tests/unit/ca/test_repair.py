@@ -79,6 +79,26 @@ def test_an_instance_whose_group_is_not_told_stays() -> None:
     assert repair([group("g", 1, 3, 3, 1)], untold="g-1")[0].removed == {"g": ["g-2"]}
 
 
+def test_an_instance_of_no_group_any_more_counts_nowhere_and_keeps_its_age() -> None:
+    """The provider forgets it for one loop: five minutes later it is an hour old, not new."""
+    made = group("g", 1, 3, 3, 1, gone_instances=["g-1"])
+    assert repair([made])[0].removed == {"g": ["g-2"]}
+    options, nodes = ca.AutoscalingOptions(max_node_provision_time=LIMIT), [node("g-0", 1, 1, ready=True)]
+    state = seen(Groups([group("g", 1, 3, 3)]), options, ["g-0"])
+    state = update_nodes(state, nodes, Groups([made]), now=N0 - 5 * MINUTE, options=options).state
+    assert (state.total.unregistered, state.total.long_unregistered) == ([], ["g-2"])
+    state = update_nodes(state, nodes, Groups([group("g", 1, 3, 3)]), now=N0, options=options).state
+    assert state.total.long_unregistered == ["g-1", "g-2"]
+
+
+def test_a_group_that_goes_whole_and_cannot_tell_its_instances_stays() -> None:
+    found, ran = repair([group("g", 1, 10, 10, atomic=False, instances_error="it is late")])
+    assert (found.removed, ran.actions) == ({}, [])
+    assert found.warnings == [
+        "Failed to fill in nodes to delete from group g based on ZeroOrMaxNodeScaling option: it is late"
+    ]
+
+
 @pytest.mark.parametrize(
     ("atomic", "unregistered", "removed"), [(False, 9, 10), (True, 9, 0), (True, 10, 10), (None, 9, 9)]
 )

@@ -23,7 +23,7 @@ from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscal
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.leader_election import LEADER_METRICS
-from kscale.drivers.manifests import cluster_autoscaler_roles
+from kscale.drivers.manifests import cluster_autoscaler_manifests, cluster_autoscaler_roles
 from kscale.drivers.vpa_admission import AdmissionController
 from kscale.drivers.vpa_definitions import vpa_definitions
 from kscale.drivers.vpa_recommender import VpaRecommender
@@ -43,6 +43,14 @@ def printed(*arguments: str) -> dict[str, Any]:
     assert found.code == 0, found.stderr
     assert "&id" not in found.stdout
     return {each["kind"]: each for each in yaml.safe_load_all(found.stdout)}
+
+
+def test_options_that_are_left_out_are_as_without_a_flag() -> None:
+    options = {"capacity_buffer_controller_enabled": True}
+    found = {each["kind"]: each for each in cluster_autoscaler_manifests(image="example.org/kscale:1", options=options)}
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert "--cloud-provider=externalgrpc" in container["args"]
+    assert found["ClusterRole"]["rules"] == cluster_autoscaler_roles(options)[0]
 
 
 def test_what_is_printed() -> None:

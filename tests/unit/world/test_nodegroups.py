@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trustme
 
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.atomic import filter_atomic, registered_size
 from kscale.effects import ANSWERS, Refresh
 from kscale.errors import InputError
 from kscale.objects.core import Node, NodeSpec
@@ -239,17 +241,64 @@ def test_machines_that_no_node_is_of_are_asked_about_whatever_is_remembered(clou
         client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
         cloud.instances = ["x://n1", "x://n3", "x://n4", "x://n5"]
 
-        def told() -> list[str]:
-            return next(iter(client.refresh())).instance_ids
+        remembered = cloud.instances
 
-        assert told() == cloud.instances
+        def told() -> list[str]:
+            group = next(iter(client.refresh()))
+            assert group.instances == remembered
+            return group.gone_instances
+
+        assert told() == []
         cloud.instances = []
-        assert told() == ["x://n1", "x://n3", "x://n4"]  # those are of nodes, or need not register
+        assert told() == ["x://n5"]  # the others are of nodes, or need not register
         cloud.node_errors = {"x://n5": "it is late"}
         found = client.refresh()
         assert isinstance(found, Groups)
-        assert next(iter(found)).instance_ids == ["x://n1", "x://n3", "x://n4", "x://n5"]
+        assert next(iter(found)).gone_instances == []
         assert found.node_errors == {"x://n5": "rpc error: code = Unknown desc = it is late"}
+        client.close()
+
+
+def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
+    """What was remembered would make a part of the group look like all of it."""
+
+    class Whole(Provider):
+        name = "whole"
+        error: str | None = None
+        running = ("n1",)
+
+        def refresh(self) -> list[NodeGroup]:
+            instances = [f"x://{each}" for each in self.running]
+            own = {"whole": NodeGroupOptions(zero_or_max_node_scaling=True), "other": NodeGroupOptions()}
+            common: dict[str, Any] = {"target_size": 3, "nodes": [*self.running], "instances_error": self.error}
+            return [NodeGroup(id=id_, instances=instances, options=of, **common) for id_, of in own.items()]
+
+    cloud = Whole()
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        client = ExternalGroups({"address": server.url}, lambda: NODES, cache=NodeInstancesCache(lambda: 0))
+
+        def told() -> Groups:
+            found = client.refresh()
+            return Groups.of(found, NODES)
+
+        def judged(groups: Groups) -> tuple[list[str], int]:
+            return (
+                filter_atomic(["n1"], groups=groups, options=AutoscalingOptions(), snapshot_nodes=NODES).kept,
+                registered_size(NODES, groups["whole"]),
+            )
+
+        assert judged(told()) == (["n1"], 1)
+        cloud.running = ("n1", "n2")
+        groups = told()
+        assert groups["whole"].instances == ["x://n1", "x://n2"]
+        assert groups["other"].instances == ["x://n1"]
+        assert judged(groups) == ([], 2)
+        cloud.running, cloud.error = ("n1",), "it is late"
+        groups = told()
+        late = "rpc error: code = Unknown desc = it is late"
+        assert {group.id: group.instances_error for group in groups} == {"whole": late, "other": None}
+        assert [group.instances for group in groups] == [["x://n1"], ["x://n1"]]
+        assert judged(groups) == ([], 0)
         client.close()
 
 

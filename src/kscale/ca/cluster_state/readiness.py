@@ -151,11 +151,13 @@ def sort_unregistered(
     state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
 ) -> None:
     """Puts the state's unregistered instances into its lists: for long, or not yet. One whose group the cloud cannot
-    tell is in neither."""
+    tell is in neither, nor is one that is of no group any more."""
     for name, item in state.unregistered.items():
         if name in groups.node_errors:
             continue
         owner = groups[item.group]
+        if name in owner.gone_instances:
+            continue
         try:
             provision = duration(owner.options_or(defaults).max_node_provision_time)
         except ProviderError:

@@ -29,6 +29,8 @@ def remove_unregistered_1_3(
         if later(machine.since, provision) >= now or machine.group not in groups:
             continue
         group = groups[machine.group]
+        if name in group.gone_instances:
+            continue
         removed = repair.removed.get(group.id, [])
         if group.target_size_error is not None or group.min_size >= group.size - len(removed):
             continue

@@ -12,7 +12,14 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["UPCOMING_NODE_ANNOTATION", "AtomicResult", "filter_atomic", "is_upcoming", "registered_nodes"]
+__all__ = [
+    "UPCOMING_NODE_ANNOTATION",
+    "AtomicResult",
+    "filter_atomic",
+    "is_upcoming",
+    "registered_nodes",
+    "registered_size",
+]
 
 UPCOMING_NODE_ANNOTATION = "cluster-autoscaler.k8s.io/upcoming-node"
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
@@ -34,6 +41,11 @@ def registered_nodes(nodes: Iterable[Node], instances: Collection[str]) -> list[
     """The nodes of a group that are really there: not upcoming, and their provider id is one of its instances."""
     wanted = set(instances)
     return [node for node in nodes if node.spec.provider_id in wanted and not is_upcoming(node)]
+
+
+def registered_size(nodes: Iterable[Node], group: NodeGroup) -> int:
+    """How many of the nodes are really there of a group; none if its instances cannot be told."""
+    return 0 if group.instances_error is not None else len(registered_nodes(nodes, group.instance_ids))
 
 
 def filter_atomic(
@@ -72,6 +84,6 @@ def filter_atomic(
 def _refusal(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
     if group.target_size_error is not None:
         return reasons.UNEXPECTED_ERROR
-    if considered in (group.size, len(registered_nodes(nodes, group.instance_ids))):
+    if considered in (group.size, registered_size(nodes, group)):
         return None
     return reasons.ATOMIC_SCALE_DOWN_FAILED

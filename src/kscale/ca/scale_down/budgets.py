@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.atomic import registered_nodes
+from kscale.ca.scale_down.atomic import registered_size
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
@@ -174,7 +174,7 @@ def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: I
                 id=group.id,
                 atomic=atomic,
                 target=group.size,
-                registered=len(registered_nodes(nodes, group.instance_ids)) if atomic else 0,
+                registered=registered_size(nodes, group) if atomic else 0,
                 target_error=group.target_size_error,
                 options_error=error,
             )

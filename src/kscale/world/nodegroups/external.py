@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -116,7 +117,8 @@ class ExternalGroups(Provider):
         group it fails to tell are told with the error (``node_errors``), and everything else goes on without them.
 
         Machines that no node is of are asked about as nodes are: one that is of no group any more has gone, whatever is
-        remembered of the group.
+        remembered of the group (``gone_instances``). Groups that go whole or not at all are asked for their machines
+        each time; of one that fails to tell them what is remembered goes with the error (``instances_error``).
         """
         self._call("Refresh")
         try:
@@ -125,9 +127,8 @@ class ExternalGroups(Provider):
             _log.error("the node groups: %s", error.message)
             return []
         nodes = self._nodes()
-        ids = [each.id for each in found]
-        cache = self._cache
-        instances = {id_: self._fetch(id_) for id_ in ids} if cache is None else cache.instances(ids, self._fetch)
+        options = {each.id: self._told(partial(self._options, each.id)) for each in found}
+        instances, failed = self._instances({id_: told for id_, (told, _) in options.items()})
         unregistered = _unregistered(nodes, instances)
         homes, errors = self._homes([*nodes, *unregistered])
         gone = {node.name for node in unregistered} - homes.keys() - errors.keys()
@@ -136,7 +137,14 @@ class ExternalGroups(Provider):
             if (home := homes.get(node.name)) is not None:
                 members.setdefault(home, []).append(node.name)
         groups = [
-            self._described(each, members.get(each.id, []), [one for one in instances[each.id] if one[0] not in gone])
+            self._described(
+                each,
+                members.get(each.id, []),
+                instances[each.id],
+                instances_error=failed.get(each.id),
+                gone=gone,
+                options=options[each.id],
+            )
             for each in found
         ]
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
@@ -164,11 +172,37 @@ class ExternalGroups(Provider):
     def _fetch(self, group: str) -> Instances:
         return [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
 
-    def _described(self, told: Any, members: list[str], instances: Instances) -> NodeGroup:
+    def _is_whole(self, options: NodeGroupOptions | None) -> bool:
+        own = self._defaults if options is None else options.on_top_of(self._defaults)
+        return own.zero_or_max_node_scaling
+
+    def _instances(self, groups: Mapping[str, NodeGroupOptions | None]) -> tuple[dict[str, Instances], dict[str, str]]:
+        """What each group runs, by its id and over its options, and what was said where one had to be asked anew."""
+        if self._cache is None:
+            return {group: self._fetch(group) for group in groups}, {}
+        found = self._cache.instances([*groups], self._fetch)
+        errors: dict[str, str] = {}
+        for group in [group for group, options in groups.items() if self._is_whole(options)]:
+            try:
+                found[group] = self._fetch(group)
+            except ProviderError as error:
+                _log.warning("Failed to get the nodes of group %s: %s", group, error.message)
+                errors[group] = error.message
+        return found, errors
+
+    def _described(
+        self,
+        told: Any,
+        members: list[str],
+        instances: Instances,
+        *,
+        instances_error: str | None,
+        gone: Collection[str],
+        options: tuple[NodeGroupOptions | None, str | None],
+    ) -> NodeGroup:
         group: str = told.id
         size, size_error = self._told(lambda: int(self._call("NodeGroupTargetSize", id=group).targetSize))
         template, template_error = self._told(lambda: self._template(group))
-        options, options_error = self._told(lambda: self._options(group))
         return NodeGroup(
             id=group,
             min_size=told.minSize,
@@ -177,11 +211,13 @@ class ExternalGroups(Provider):
             target_size_error=size_error,
             nodes=members,
             instances=[id_ for id_, _ in instances],
+            instances_error=instances_error,
+            gone_instances=[id_ for id_, _ in instances if id_ in gone],
             instance_status={id_: status for id_, status in instances if status is not None and status != _RUNNING},
             template=template,
             template_error=template_error,
-            options=options,
-            options_error=options_error,
+            options=options[0],
+            options_error=options[1],
         )
 
     def _template(self, group: str) -> NodeTemplate | None:

@@ -126,7 +126,7 @@ class ExternalServer(RpcServer):
             selector = group.node_selector
             if (
                 node.name in group.nodes
-                or (node.spec.provider_id and node.spec.provider_id in group.instance_ids)
+                or _runs(group, node.spec.provider_id)
                 or (selector is not None and selector.items() <= labels.items())
             ):
                 return {"nodeGroup": _told(group)}
@@ -157,6 +157,8 @@ class ExternalServer(RpcServer):
 
     def _instances(self, request: Any) -> dict[str, Any]:
         group = self._of(request)
+        if group.instances_error is not None:
+            raise ProviderError(group.instances_error)
         ids: Sequence[str] = group.nodes if group.instances is None else group.instances
         all_ids = [*ids, *(each for each in group.unregistered_instances if each not in ids)]
         return {"instances": [instance_message(id_, group.instance_status.get(id_)) for id_ in all_ids]}
@@ -169,6 +171,10 @@ class ExternalServer(RpcServer):
         if group.options is None and group.options_error is None:
             raise ProviderError("Not implemented")
         return {"nodeGroupAutoscalingOptions": options_message(group.options_or(defaults_from(request.defaults)))}
+
+
+def _runs(group: NodeGroup, instance: str) -> bool:
+    return bool(instance) and instance in group.instance_ids and instance not in group.gone_instances
 
 
 def _told(group: NodeGroup) -> dict[str, Any]:

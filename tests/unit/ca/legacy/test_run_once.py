@@ -83,6 +83,14 @@ def test_removed_machines_end_the_loop() -> None:
     assert report.successful
 
 
+def test_a_machine_of_no_group_any_more_is_left_alone() -> None:
+    case = life([group("g", 1, "n1 gone lost")], [machine("n1")], [running("p1", 900, "n1")])
+    case.cloud.groups["g"].gone_instances = ["gone"]
+    case.loop(N0)
+    case.loop(N0 + 6 * MINUTE)
+    assert case.called() == [("down", "g", "lost")]
+
+
 def test_a_refusal_to_remove_them_is_the_loops_error() -> None:
     case = life([group("g", 1, "n1 lost")], [machine("n1")], [running("p1", 900, "n1")])
     case.loop(N0)
