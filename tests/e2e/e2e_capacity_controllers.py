@@ -23,6 +23,8 @@ from unit.world.writer_cases import deployment
 GROUP = "autoscaling.x-k8s.io"
 QUOTAS = f"/apis/{GROUP}/v1beta1/capacityquotas"
 BUFFERS = f"/apis/{GROUP}/v1beta1/namespaces/default/capacitybuffers"
+STATUS = "cluster-autoscaler-status"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 
 
 def definition(kind: str, scope: str, **spec: Any) -> dict[str, Any]:
@@ -68,7 +70,12 @@ def cloud(plane: ControlPlane) -> Iterator[FakeCloud]:
 async def run(
     plane: ControlPlane, cloud: FakeCloud, name: str, directory: Path, done: Callable[[], bool], *enabled: str
 ) -> None:
-    """An autoscaler with these options on, as an account of its own with their rules, until it is done."""
+    """An autoscaler with these options on, as an account of its own with their rules, until it is done and has looped:
+    at its end it deletes the status that a loop wrote."""
+
+    def looped() -> bool:
+        return any(each["metadata"]["name"] == STATUS for each in plane.ask("GET", CONFIG_MAPS)["items"])
+
     flags = [f"--{name.replace('_', '-')}=true" for name in enabled]
     wide, own = cluster_autoscaler_roles(dict.fromkeys(enabled, True))
     access = await asyncio.to_thread(plane.account, name, [*wide, *own])
@@ -77,7 +84,7 @@ async def run(
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         autoscaler = Autoscaler(str(path), server.url, directory, *flags)
         try:
-            await holds(done, autoscaler)
+            await holds(lambda: done() and looped(), autoscaler)
             assert await asyncio.to_thread(autoscaler.end) == 0
         finally:
             if autoscaler.process.poll() is None:
