@@ -71,10 +71,13 @@ class Loops:
     def at_rest(self) -> Any:
         """The first loop that finds what the one before it found: there is a limit to how many more nodes than before a
         loop finds unneeded, and those come first among its candidates."""
-        before, found = self().scale_down, self().scale_down
-        while (found.candidates, found.unneeded_since) != (before.candidates, before.unneeded_since):
-            before, found = found, self().scale_down
-        return found
+        before = self().scale_down
+        for _ in self.made.nodes():
+            found = self().scale_down
+            if (found.candidates, found.unneeded_since) == (before.candidates, before.unneeded_since):
+                return found
+            before = found
+        raise AssertionError("as many loops as nodes, and the last still finds what the one before it did not")
 
 
 @pytest.mark.parametrize("since", ["cold", "changed", "same"])

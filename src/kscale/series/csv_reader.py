@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.series.columns import Series
-from kscale.series.encode import parse_time
-from kscale.series.row_table import CellError, Wanted, series_of
+from kscale.series.row_table import Wanted, parsed_numbers, parsed_times, series_of
 
 __all__ = ["read_csv"]
 
@@ -54,22 +53,10 @@ class _Table:
         return [row[at] for row in self.body]
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
-        found = np.empty(self.rows, np.int64)
-        for i, text in enumerate(self.texts(name)):
-            try:
-                found[i] = parse_time(text.strip(), unit)
-            except (ValueError, OverflowError) as error:
-                raise CellError(str(error), i + 1) from None
-        return found
+        return parsed_times(self.texts(name), unit)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        found = np.empty(self.rows, np.float64)
-        for i, text in enumerate(self.texts(name)):
-            try:
-                found[i] = float(text)
-            except ValueError:
-                raise CellError(f'"{text}" is not a number', i + 1) from None
-        return found
+        return parsed_numbers(self.texts(name))
 
 
 def _table(data: bytes, source: str) -> _Table:

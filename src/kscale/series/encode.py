@@ -10,13 +10,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
 from kscale.objects.times import nanoseconds
 from kscale.series.columns import SeriesKey
 
-__all__ = ["TIME_UNITS", "FarTimeError", "encode_keys", "parse_time", "time_unit"]
+__all__ = ["TIME_UNITS", "TOO_FAR", "FarTimeError", "encode_keys", "parse_time", "scaled_times", "time_unit"]
 
 TIME_UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+TOO_FAR: Final = "{} is too far from 1970: is the unit right?"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -30,6 +32,15 @@ def time_unit(unit: str) -> int:
         return TIME_UNITS[unit]
     except KeyError:
         raise InputError(f'"{unit}" is not a unit of time; one of {", ".join(TIME_UNITS)}') from None
+
+
+def scaled_times(numbers: NDArray[np.int64], unit: int, most: int) -> NDArray[np.int64]:
+    """Nanoseconds of whole numbers of ``unit`` nanoseconds. Raises ``FarTimeError`` for ``most`` or more."""
+    found = np.empty(len(numbers), np.int64)
+    far = _usage_text.scaled(np.ascontiguousarray(numbers), unit, most, found)
+    if far is not None:
+        raise FarTimeError(TOO_FAR.format(far))
+    return found
 
 
 def parse_time(text: str, unit: int) -> int:

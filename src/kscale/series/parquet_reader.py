@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError, MissingExtraError, Problem
 from kscale.series.columns import Series
-from kscale.series.encode import parse_time, time_unit
-from kscale.series.row_table import CellError, Wanted, check_columns, series_of
+from kscale.series.encode import FarTimeError, scaled_times, time_unit
+from kscale.series.row_table import CellError, Wanted, check_columns, parsed_numbers, parsed_times, series_of
 
 __all__ = ["read_parquet"]
+
+_MOST: Final = 2**63 - 1
+"""Nanoseconds; columns that hold so many are gone through row by row."""
 
 
 def read_parquet(
@@ -58,33 +61,38 @@ class _Table:
         return texts
 
     def numbers(self, name: str) -> NDArray[np.float64]:
+        column = self._column(name)
         try:
-            found: NDArray[np.float64] = self._column(name).cast(self.pa.float64()).to_numpy()
-        except self.pa.ArrowException as error:
-            raise CellError(f"not numbers: {error}") from None
+            found: NDArray[np.float64] = column.cast(self.pa.float64()).to_numpy()
+        except self.pa.ArrowException:  # which does not say the row
+            return parsed_numbers(_told(column))
         return found
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
         column = self._column(name)
         if self.pa.types.is_timestamp(column.type):
-            whole: NDArray[np.int64] = column.cast(self.pa.int64()).to_numpy()
-            return whole * time_unit(column.type.unit)
+            unit = time_unit(column.type.unit)
+            column = column.cast(self.pa.int64())
         if self.pa.types.is_integer(column.type):
-            numbers: NDArray[np.int64] = column.cast(self.pa.int64()).to_numpy()
-            return numbers * unit
-        found = np.empty(self.rows, np.int64)
-        for i, each in enumerate(column.to_pylist()):
             try:
-                found[i] = parse_time(str(each), unit)
-            except (ValueError, OverflowError) as error:
-                raise CellError(str(error), i + 1) from None
-        return found
+                return scaled_times(column.cast(self.pa.int64()).to_numpy(), unit, _MOST)
+            except (self.pa.ArrowException, FarTimeError):
+                pass  # neither says the row
+        return parsed_times(_told(column), unit)
 
     def _column(self, name: str) -> Any:
         column = self.table.column(name)
         if column.null_count:
             raise CellError("holds a null", column.is_null().index(True).as_py() + 1)
         return column
+
+
+def _told(column: Any) -> list[str]:
+    """The values of a column as Python writes them."""
+    try:
+        return [str(each) for each in column.to_pylist()]
+    except (ValueError, OverflowError) as error:  # texts that are not UTF-8, moments that Python does not have
+        raise CellError(f"not texts: {error}") from None
 
 
 def _table(data: bytes, wanted: Wanted, source: str) -> _Table:

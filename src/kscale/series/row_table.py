@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.series.columns import KEY_COLUMNS, Series
-from kscale.series.encode import encode_keys, time_unit
+from kscale.series.encode import encode_keys, parse_time, time_unit
 
-__all__ = ["CellError", "RowTable", "Wanted", "series_of"]
+__all__ = ["CellError", "RowTable", "Wanted", "check_columns", "parsed_numbers", "parsed_times", "series_of"]
 
 
 class CellError(ValueError):
@@ -87,6 +87,28 @@ def series_of(table: RowTable, wanted: Wanted, source: str) -> Series:
     parts, kept = ([texts.get(name, []) for name in names] for names in (wanted.keys, wanted.labels))
     keys, numbers, tags = encode_keys(parts, kept, wanted.labels, table.rows, source)
     return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not wanted.events)
+
+
+def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
+    """A column of times that are texts. Raises :class:`CellError` with the row."""
+    found = np.empty(len(texts), np.int64)
+    for i, text in enumerate(texts):
+        try:
+            found[i] = parse_time(text.strip(), unit)
+        except (ValueError, OverflowError) as error:
+            raise CellError(str(error), i + 1) from None
+    return found
+
+
+def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
+    """A column of numbers that are texts. Raises :class:`CellError` with the row."""
+    found = np.empty(len(texts), np.float64)
+    for i, text in enumerate(texts):
+        try:
+            found[i] = float(text)
+        except ValueError:
+            raise CellError(f'"{text}" is not a number', i + 1) from None
+    return found
 
 
 def check_columns(names: Sequence[str], wanted: Wanted, source: str) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kscale._native import _usage_text
 from kscale.errors import InputError, MissingExtraError, Problem
 from kscale.series.columns import KEY_COLUMNS
-from kscale.series.encode import FarTimeError, parse_time, time_unit
+from kscale.series.encode import TOO_FAR, FarTimeError, parse_time, scaled_times, time_unit
 from kscale.series.usage_names import check_columns
 from kscale.series.usage_series import Names, Numbered, ReaderSeries
 
@@ -33,7 +33,6 @@ _BLOCK: Final = 1 << 20
 """Bytes of CSV that one thread takes at a time."""
 _FARTHEST: Final = 1 << 62
 """Nanoseconds; the recommender's kernels take no time that is further from 1970."""
-_TOO_FAR: Final = "{} is too far from 1970: is the unit right?"
 _ROW = re.compile(r"Row #(\d+)")
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 
@@ -183,12 +182,12 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
     scale = time_unit(kind.unit if pa.types.is_timestamp(kind) else unit)
     try:
         if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
-            return _scaled(column.cast(pa.int64()).to_numpy(), scale)
+            return scaled_times(column.cast(pa.int64()).to_numpy(), scale, _FARTHEST)
         if pa.types.is_floating(kind):
             fractions = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
             far = ~(np.abs(fractions) < _FARTHEST / scale)  # NaN too
             if far.any():
-                raise ValueError(_TOO_FAR.format(fractions[far][0]))
+                raise ValueError(TOO_FAR.format(fractions[far][0]))
             if scale < 1000:
                 return np.rint(fractions * scale).astype(np.int64)
             return np.rint(fractions * 1e3).astype(np.int64) * (scale // 1000)
@@ -200,12 +199,12 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
             try:
                 each[i] = parse_time(text, scale)
             except (FarTimeError, OverflowError):
-                problem = _TOO_FAR.format(text)
+                problem = TOO_FAR.format(text)
             except ValueError as error:
                 problem = str(error) if text else "a row without time"
             if problem or abs(int(each[i])) >= _FARTHEST:
                 row = f"row {before + int(np.argmax(codes == i)) + 1}"
-                raise InputError(Problem(problem or _TOO_FAR.format(text), source, row, "time"))
+                raise InputError(Problem(problem or TOO_FAR.format(text), source, row, "time"))
         found: NDArray[np.int64] = each[codes]
         return found
     except InputError:
@@ -217,14 +216,6 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
 def _whole(column: Any) -> Any:
     """One array of a column."""
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-
-
-def _scaled(numbers: NDArray[np.int64], scale: int) -> NDArray[np.int64]:
-    found = np.empty(len(numbers), np.int64)
-    far = _usage_text.scaled(np.ascontiguousarray(numbers), scale, _FARTHEST, found)
-    if far is not None:
-        raise ValueError(_TOO_FAR.format(far))
-    return found
 
 
 def numbers(table: Any, name: str, source: str) -> NDArray[np.float64] | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kscale.objects.core import Node, Taint
 from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
 
-__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "read_only"]
+__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "distinct", "read_only"]
 
 FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 

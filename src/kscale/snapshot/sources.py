@@ -23,7 +23,7 @@ from kscale.objects.meta import KubeObject
 from kscale.snapshot.client_objects import is_client_object, to_plain
 from kscale.snapshot.json_documents import check_syntax, object_lines, several_documents
 from kscale.snapshot.mapped import MappedFile, is_endless
-from kscale.snapshot.no_objects import why_no_object
+from kscale.snapshot.no_objects import why_no_object, why_no_text
 from kscale.snapshot.packing import Buffer, unpacked
 
 if TYPE_CHECKING:
@@ -182,11 +182,11 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_F
 
 def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     """What can be read only once. A document a line is handed out line by line, and anything else is read whole."""
-    lines = object_lines(stream)
-    if isinstance(lines, bytearray):
-        yield from _from_buffer(lines, source, in_directory, scan)
-        return
     try:
+        lines = object_lines(stream)
+        if isinstance(lines, bytearray):
+            yield from _from_buffer(lines, source, in_directory, scan)
+            return
         for number, text in lines:
             yield from _from_json(text, source, in_directory, scan, number)
     except RecursionError:
@@ -225,21 +225,10 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
             else:
                 records = iter(found)
         yield from records
-    elif (strange := _not_text(bytes(buffer))) is not None:
+    elif (strange := why_no_text(bytes(buffer))) is not None:
         yield Problem(f"neither JSON nor YAML: {strange}", source)
     else:
         yield from _from_yaml(bytes(buffer), source, in_directory)
-
-
-def _not_text(content: bytes) -> str | None:
-    """Why bytes are no text at all."""
-    if b"\0" in content:
-        return "binary data"
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
-    return None
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,17 @@ def running(name: str, on: str, cpu: int, priority: int = 0, minute: int = 0, *,
     return {**made, "status": {"phase": "Running", "startTime": f"2026-01-01T00:{minute:02}:00Z"}}
 
 
+def resized(made: Json, cpu: int) -> Json:
+    """A pod that still holds what it had before its spec said less."""
+    given = {"cpu": f"{cpu}m"}
+    status = {
+        "name": made["spec"]["containers"][0]["name"],
+        "allocatedResources": given,
+        "resources": {"requests": given},
+    }
+    return {**made, "status": {**made["status"], "containerStatuses": [status]}}
+
+
 def vip(cpu: int, priority: int = 100, **spec: Any) -> Json:
     return pod("vip", {"cpu": f"{cpu}m"}, priority=priority, **spec)
 
@@ -73,6 +84,10 @@ CASES: dict[str, tuple[list[Json], tuple[str, set[str], int] | None]] = {
         ("n2", {"b"}, 0),
     ),
     "then the first": ([*TWO, running("a", "n1", 4000), running("b", "n2", 4000), vip(1000)], ("n1", {"a"}, 0)),
+    "what a resized pod takes is what it has been given": (
+        [ONE, resized(running("a", "n1", 1000, 2), 3000), running("b", "n1", 1000, 1), vip(2000)],
+        ("n1", {"a"}, 0),
+    ),
     "one that does not preempt": (
         [ONE, running("a", "n1", 4000), vip(1000, preemptionPolicy="Never")],
         None,

@@ -21,6 +21,7 @@ shop,web-1,app,2026-01-01T00:00:00Z,1.5,web
 shop,web-0,app,2026-01-01T00:00:15Z,2,web
 """
 T0 = 1767225600 * 10**9
+FAR = 'row 2: time: "{}" is not a time: nanoseconds since 1970 must fit 64 bits'
 
 
 def test_csv_rows_become_columns() -> None:
@@ -202,3 +203,53 @@ def test_tables_have_one_shape_of_errors(
         with pytest.raises(InputError) as error:
             read(path, labels=["owner"] if "owner" in table else [])
         assert str(error.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("time", "value", "unit", "message"),
+    [
+        (pa.array(["1", "2"]), pa.array(["1", "x"]), "s", 'row 2: value: "x" is not a number'),
+        (pa.array([1, 1_700_000_000_000]), pa.array([1, 2]), "s", FAR.format(1_700_000_000_000)),
+        (pa.array([1, 2**63 + 5], pa.uint64()), pa.array([1, 2]), "s", FAR.format(2**63 + 5)),
+        (pa.array([1, 2**63 + 5], pa.uint64()), pa.array([1, 2]), "ns", FAR.format(2**63 + 5)),
+        (pa.array([1, -(2**63)]), pa.array([1, 2]), "ns", FAR.format(-(2**63))),
+        (pa.array([1, 10**15], pa.timestamp("ms")), pa.array([1, 2]), "s", FAR.format(10**15)),
+        (pa.array([1, 10**15], pa.timestamp("ms", "UTC")), pa.array([1, 2]), "ns", FAR.format(10**15)),
+    ],
+)
+def test_columns_with_a_type_say_what_csv_says(
+    time: pa.Array, value: pa.Array, unit: str, message: str, tmp_path: Path
+) -> None:
+    comma, parquet = tmp_path / "usage.csv", tmp_path / "usage.parquet"
+    pq.write_table(pa.table({"time": time, "value": value}), parquet)
+    moments = (time.cast(pa.int64()) if pa.types.is_timestamp(time.type) else time).to_pylist()
+    comma.write_text("time,value\n" + "".join(f"{t},{v}\n" for t, v in zip(moments, value.to_pylist(), strict=True)))
+    for path, count in ((comma, getattr(time.type, "unit", unit)), (parquet, unit)):
+        with pytest.raises(InputError) as error:
+            read(path, unit=count)
+        assert str(error.value) == f"{path}: {message}"
+
+
+def test_the_farthest_times_of_parquet_are_read() -> None:
+    most = 2**63 - 1
+    for times, unit in (([-most, most], "ns"), ([-(most // 10**9), most // 10**9], "s")):
+        with io.BytesIO() as file:
+            pq.write_table(pa.table({"time": times, "value": [1, 2]}), file)
+            found = read_parquet(file.getvalue(), unit=unit)
+        assert found.time.tolist() == [time * {"s": 10**9, "ns": 1}[unit] for time in times]
+
+
+def test_whole_numbers_that_no_double_holds_are_rounded_as_of_csv() -> None:
+    with io.BytesIO() as file:
+        pq.write_table(pa.table({"time": [1, 2], "value": [2**53 + 1, 1]}), file)
+        found = read_parquet(file.getvalue())
+    assert found.value.tolist() == read_csv(f"time,value\n1,{2**53 + 1}\n2,1\n".encode()).value.tolist()
+
+
+def test_texts_of_parquet_that_are_not_utf8_are_refused() -> None:
+    broken = pa.array([b"\xff"]).view(pa.string())
+    for time, value, column in ((broken, pa.array([1]), "time"), (pa.array(["1"]), broken, "value")):
+        with io.BytesIO() as file:
+            pq.write_table(pa.table({"time": time, "value": value}), file)
+            with pytest.raises(InputError, match=f"{column}: not texts: "):
+                read_parquet(file.getvalue())

@@ -333,6 +333,7 @@ def test_a_broken_line_among_documents_is_one_problem() -> None:
         "{p}\n{bad}\n{n}\n",
         "\n{p}\n{n}\n",
         "{p}\n{list}\n{p}\n{n}",
+        "{deep}\n{n}\n",
     ],
 )
 def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,6 +344,7 @@ def test_a_stream_is_read_as_its_text_is(text: str, monkeypatch: pytest.MonkeyPa
         "pretty": pretty,
         "list": several,
         "bad": '{"a": \xff}',
+        "deep": '{"a":' * 3000 + "1" + "}" * 3000,
     }
     data = text.format_map(parts).encode("latin-1")
 
