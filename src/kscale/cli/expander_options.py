@@ -68,6 +68,8 @@ def expander_input(
             )
     if "priority" in names and config is None:
         raise typer.BadParameter("the priority expander needs --priority-config", param_hint="--expander")
+    if "priority" not in names and config is not None:
+        raise typer.BadParameter("needs --expander priority", param_hint="--priority-config")
     if "price" not in names and (per_core is not None or per_gib is not None):
         raise typer.BadParameter("needs --expander price", param_hint="--price-per-core-hour, --price-per-gib-hour")
     for option, rate in (("--price-per-core-hour", per_core), ("--price-per-gib-hour", per_gib)):

@@ -73,7 +73,8 @@ class HorizontalAutoscaler:
     - ``selector``: of labels: only HPAs that it selects are seen, and known to each other;
     - ``manager``: the name under which this process writes. While another has written the status of an HPA within the
       last four sync periods, nothing is done about it, unless ``take_over``;
-    - ``state``: what an earlier one remembered.
+    - ``state``: what an earlier one remembered;
+    - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do.
     """
 
     name = NAME
@@ -86,6 +87,7 @@ class HorizontalAutoscaler:
         manager: str = "",
         take_over: bool = False,
         state: ControllerState | None = None,
+        repeats: bool = False,
     ) -> None:
         self.options = options or HPAOptions()
         self.controller = HorizontalController(self.options, state, aligned=True)
@@ -100,6 +102,7 @@ class HorizontalAutoscaler:
         self._mapper = _USUAL
         self._mapper_tick = -1
         self._left_alone: dict[str, str] = {}
+        self._repeats = repeats
         self._last: _Round | None = None
         self._changed: dict[str, HorizontalPodAutoscaler | None] = {}
 
@@ -109,7 +112,8 @@ class HorizontalAutoscaler:
         """Another HPA, or the target of one; the latter is looked at when its HPA is due."""
         if change.watch.kind == _KIND:
             self._changes.append((change, now))
-            self._note_change(change)
+            if self._repeats:
+                self._note_change(change)
 
     def next_due(self) -> Moment | None:
         """When an HPA is due."""
@@ -205,7 +209,7 @@ class HorizontalAutoscaler:
                 within=self.options.sync_period_ns // 3,
             )
             controller.done_all(found, now=now, ended=(yield from progress.clock()))
-            if len(due) == len(sight.scales) and not sight.gone:
+            if self._repeats and len(due) == len(sight.scales) and not sight.gone:
                 self._last = _Round({hpa.key: hpa for hpa in due}, found, found.at - now)
             for key, problem in found.problems.items():
                 _log.error("HorizontalPodAutoscaler %s cannot be reconciled: %s", key, problem)
@@ -229,7 +233,8 @@ class HorizontalAutoscaler:
         self._changed[key] = new if isinstance(new, HorizontalPodAutoscaler) else None
 
     def repeats_until(self) -> Moment:
-        """For ever, where the columns said all of all HPAs: what time changes is decided anew (:meth:`repeat`)."""
+        """For ever, where rounds are kept and the columns said all of all HPAs: what time changes is decided
+        anew (:meth:`repeat`)."""
         last = self._last
         if last is None or not is_settled(last.found):
             return ZERO_TIME

@@ -50,7 +50,7 @@ class Autoscalers:
         """In the order of their ranks."""
         found: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
-            found.append(HorizontalAutoscaler(horizontal))
+            found.append(HorizontalAutoscaler(horizontal, repeats=True))
         if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
             found.append(VpaRecommender(recommender))
         if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:

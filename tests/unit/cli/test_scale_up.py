@@ -192,6 +192,11 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
         ([group("a")], ["--expander", "random,price"], "came after an expander random"),
         ([group("a")], ["--expander", "price"], "node group a: price"),
         ([group("a")], ["--expander", "priority"], "--priority-config"),
+        (
+            [group("a")],
+            ["--expander", "least-waste", "--priority-config", "map.yaml"],
+            "--priority-config: needs --expander priority",
+        ),
         ([group("a")], ["--expander", "grpc"], "the grpc expander needs --grpc-expander-url"),
         ([group("a")], ["--expander", "grpc", "--grpc-expander-url", "x:1"], "give --grpc-expander-cert"),
         ([group("a")], [*_GRPC, "none.pem"], "none.pem: No such file"),

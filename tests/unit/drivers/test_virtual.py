@@ -17,6 +17,7 @@ from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import (
     SECOND,
+    ZERO_TIME,
     Action,
     DeleteNodes,
     Evict,
@@ -147,6 +148,17 @@ def test_horizontal_follows_the_load_and_the_cluster_autoscaler_the_pods() -> No
     conditions = world.api.get("HorizontalPodAutoscaler", "shop", "web").status.conditions
     assert {each.type: each.status for each in conditions}["ScalingActive"] == "True"
     assert [type(each) for _, each in machines.asked if not isinstance(each, Evict)] == [IncreaseSize, DeleteNodes]
+
+
+def test_horizontal_keeps_a_round_only_to_repeat_it() -> None:
+    world = world_of(deployment(replicas=2), hpa())
+    world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=Signal([T0], [800]))}
+    live, repeating = HorizontalAutoscaler(), HorizontalAutoscaler(repeats=True)
+    Drive(world, live, rank=40)
+    Drive(world, repeating, rank=41)
+    run(world, 100)
+    assert repeating.repeats_until() > world.time.now
+    assert live.repeats_until() == ZERO_TIME
 
 
 def vpa(mode: str) -> VerticalPodAutoscaler:
