@@ -65,7 +65,9 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
             objects.append(draw(horizontal(name)))
         if (mode := draw(st.sampled_from([None, "Off", "Initial", "Recreate"]))) is not None:
             objects.append(autoscaler(name, kind="Deployment", updatePolicy={"updateMode": mode}))
-    controllers: dict[str, Any] = {"horizontal": {}, "clusterAutoscaler": {"flags": {"scale-down-unneeded-time": "2m"}}}
+    period = {"horizontal-pod-autoscaler-sync-period": draw(st.sampled_from(["5s", "15s"]))}
+    scale_down = {"scale-down-unneeded-time": "2m"}
+    controllers: dict[str, Any] = {"horizontal": {"flags": period}, "clusterAutoscaler": {"flags": scale_down}}
     for each in ("vpaRecommender", "vpaUpdater", "vpaAdmission"):
         if draw(st.booleans()):
             controllers[each] = {}
@@ -74,14 +76,16 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         objects=objects,
         load=load,
         controllers=controllers,
-        horizon="7m",
+        horizon="5m",
         seed=draw(st.integers(0, 99)),
         pods=[{"start": "2s", "readiness": draw(st.sampled_from(["0s", "20s"]))}],
+        machines=[{"boot": "40s", **draw(st.sampled_from([{}, {"lifetime": "90s"}]))}],
         metrics={
+            "scrape": draw(st.sampled_from(["15s", "60s"])),
             "lag": draw(st.sampled_from(["0s", "20s"])),
             "external": [{"namespace": "shop", "name": "depth", "signal": depth}],
         },
-        world={"watchLag": draw(st.sampled_from(["0s", "700ms"]))},
+        world={"watchLag": draw(st.sampled_from(["0s", "700ms", "5s", "16s"]))},
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kscale.objects.core import ConfigMap, Pod
+from kscale.objects.core import ConfigMap, Pod, PodSpec
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import ObjectMeta, OwnerReference
 from kscale.world.simulated.world import SimulatedWorld
@@ -55,6 +55,29 @@ def test_what_was_given_to_another_owner_stays() -> None:
     world.api.remove(one)
     run(world, 1)
     assert names(world, "ConfigMap") == ["settings"]
+
+
+def test_pods_go_with_an_owner_that_does_not_control_them() -> None:
+    world = world_of(deployment("one"), deployment("two"), options=QUICK)
+    one, two = (world.api.get("Deployment", "shop", name) for name in ("one", "two"))
+    spec = from_dict(pod_template("p")["spec"], PodSpec)
+    for name, owners in {"of-one": [one], "both": [one, two]}.items():
+        world.add(Pod(metadata=kept_by(name, *owners).metadata, spec=spec))
+    run(world, 5)
+    world.api.remove(one)
+    run(world, 60)
+    assert [each for each in names(world, "Pod") if each in ("of-one", "both")] == ["both"]
+
+
+def test_what_a_pod_owns_goes_with_it() -> None:
+    world = world_of(deployment("web"), options=QUICK)
+    run(world, 5)
+    (pod,) = world.api.of("Pod").values()
+    world.add(kept_by("of-pod", pod))
+    world.add(kept_by("of-nobody"))
+    world.api.remove(pod)
+    run(world, 5)
+    assert names(world, "ConfigMap") == ["of-nobody"]
 
 
 def test_pods_whose_owner_was_never_there_stay() -> None:

@@ -130,6 +130,22 @@ def rows(usage: Any) -> list[Any]:
     return sorted(found, key=lambda each: each[0])
 
 
+def test_changes_are_told_as_soon_as_answers_are_others() -> None:
+    """Pods that come and go between two scrapes come into answers, and go from them, at once."""
+    world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=60 * SECOND)))
+    world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=Signal.constant(200), per_pod=True)}
+    asked = GetMetric(api="resource", namespace="shop")
+    told: dict[int, list[str]] = {}
+    for second in range(200):
+        if second in (70, 130):
+            scale(world, 4 if second == 70 else 1)
+        run(world, 1)
+        found: Any = world.metrics.get(asked)
+        answer = [f"{each.name} {each.containers[0].usage['cpu']}" for each in found.items]
+        assert told.setdefault(world.metrics.changes, answer) == answer, second
+    assert {len(answer) for answer in told.values()} == {0, 1, 2, 4}
+
+
 def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
     world = world_of(deployment(replicas=1))
     key = "Deployment", "shop", "web"

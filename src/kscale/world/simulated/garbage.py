@@ -9,7 +9,6 @@ from kscale.effects import VirtualTime
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference, object_key
 from kscale.world.simulated.api_objects import ApiObjects
-from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.turns import CONTROLLERS, Turn
 
@@ -24,8 +23,8 @@ class GarbageCollector:
     Goes by owners that go in this world: what came without its owner, as from a dump that leaves it out, stays.
     """
 
-    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods) -> None:
-        self._api, self._owned = api, owned
+    def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
+        self._api = api
         self._of: dict[str, dict[tuple[str, str], None]] = {}
         self._gone: dict[str, None] = {}
         self._turn = Turn(time, self._collect, CONTROLLERS + _LAST)
@@ -34,8 +33,6 @@ class GarbageCollector:
         api.listen_all(self._seen)
 
     def _seen(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
-        if kind == "Pod":
-            return  # who controls them is known already, and they own nothing here
         if old is not None and new is not None and old.metadata.owner_references is new.metadata.owner_references:
             return
         for item, is_there in ((old, False), (new, True)):
@@ -43,7 +40,7 @@ class GarbageCollector:
                 self._note(owner.uid, (kind, item.key), is_there=is_there)  # type: ignore[union-attr]  # it has owners
         if old is not None and new is None:
             uid = old.metadata.uid
-            if uid in self._of or self._owned.of(uid):
+            if uid in self._of:
                 self._gone[uid] = None
                 self._turn.ask()
 
@@ -59,8 +56,7 @@ class GarbageCollector:
     def _collect(self) -> None:
         gone, self._gone = self._gone, {}
         for uid in gone:
-            found = [self._api.find(kind, key) for kind, key in self._of.get(uid, {})]
-            for item in [*found, *self._owned.of(uid).values()]:
+            for item in [self._api.find(kind, key) for kind, key in self._of.get(uid, {})]:
                 if item is not None and not self._has_owner(item.metadata):
                     self._delete(item)
 

@@ -173,7 +173,9 @@ class SimulatedMetrics:
     def changes(self) -> int:
         """Another number whenever answers are others, but for their times; -1: nothing can be asked for yet."""
         last = self._last()
-        return -1 if last is None else last.changes
+        if last is None:
+            return -1
+        return last.changes + self._load.pods.count  # of the pods that are there now is told; neither goes back
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ class SimulatedWorld:
             DaemonSets(self.api, self.time, owned, self.maker),
             Jobs(self.api, self.time, owned, self.maker),
         ]
-        self.garbage = GarbageCollector(self.api, self.time, owned)
+        self.garbage = GarbageCollector(self.api, self.time)
         self.volumes = VolumeBinder(self.api, self.time)
         self.scheduler = Scheduler(
             self.api, self.view, self.time, self.options.scores, preemption=self.options.preemption
