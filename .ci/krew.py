@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -31,9 +32,21 @@ def install(wheel: Path, minor: str, folder: Path) -> None:
 
 
 def minor_of(wheel: Path) -> str:
-    """``3.12`` of a wheel with the tag ``cp312``."""
-    tag = wheel.stem.split("-")[2]
-    return f"{tag[2]}.{tag[3:]}"
+    """``3.12`` of a wheel with the tags ``cp312-cp312``. Raises ValueError for others: one of free threads (``cp314t``)
+    does not run on the Python that the launcher finds."""
+    python, abi, _ = wheel.stem.split("-")[-3:]
+    if python != abi or not re.fullmatch(r"cp3\d+", python):
+        raise ValueError(f"{wheel.name}: not for an ordinary CPython")
+    return f"{python[2]}.{python[3:]}"
+
+
+def semantic(version: str) -> str:
+    """A version as krew asks for it: ``0.2.0-rc.1`` of ``0.2.0rc1``. Raises ValueError for one that has no such form:
+    ``dev`` and ``post`` would be ordered otherwise."""
+    match = re.fullmatch(r"(\d+\.\d+\.\d+)(?:(a|b|rc)(\d+))?", version)
+    if match is None:
+        raise ValueError(f"{version}: not a version that krew can order")
+    return f"{match[1]}-{match[2]}.{match[3]}" if match[2] else match[1]
 
 
 def pack(libraries: Mapping[str, Path], archive: Path) -> str:
@@ -49,7 +62,7 @@ def pack(libraries: Mapping[str, Path], archive: Path) -> str:
 def manifest(version: str, homepage: str, uri: str, sha256: str, pythons: Sequence[str]) -> str:
     """The manifest with everything filled in."""
     text = Template((SOURCES / "kscale.yaml").read_text()).substitute(
-        version=version, homepage=homepage, uri=uri, sha256=sha256, pythons=", ".join(pythons)
+        version=semantic(version), homepage=homepage, uri=uri, sha256=sha256, pythons=", ".join(pythons)
     )
     return text[text.index("apiVersion:") :]  # the words before it are about the template
 
@@ -63,7 +76,14 @@ def main() -> None:
     versions = {wheel.stem.split("-")[1] for wheel in given.wheels}
     if len(versions) != 1:
         parser.error(f"wheels of several versions: {', '.join(sorted(versions))}")
-    wheels = {minor_of(wheel): wheel for wheel in sorted(given.wheels)}
+    version = versions.pop()
+    try:
+        semantic(version)
+        wheels = {minor_of(wheel): wheel for wheel in sorted(given.wheels)}
+    except ValueError as error:
+        parser.error(str(error))
+    if len(wheels) != len(given.wheels):
+        parser.error("two wheels are for the same Python")
     out = ROOT / "dist" / "krew"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -71,7 +91,7 @@ def main() -> None:
         for minor, wheel in wheels.items():
             install(wheel, minor, Path(room, minor))
         sha256 = pack({minor: Path(room, minor) for minor in wheels}, out / f"{LAUNCHER}-linux-amd64.tar.gz")
-    made = manifest(versions.pop(), given.homepage, given.uri, sha256, list(wheels))
+    made = manifest(version, given.homepage, given.uri, sha256, list(wheels))
     (out / "kscale.yaml").write_text(made)
 
 

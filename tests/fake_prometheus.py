@@ -15,7 +15,8 @@ __all__ = ["FakePrometheus"]
 
 class FakePrometheus:
     """``containers``: (namespace, pod, container) -> (cores, bytes), the same all the time. ``most``: an answer with
-    more samples is refused. ``loads``: query -> value of one series by the seconds since 1970."""
+    more samples is refused. ``loads``: query -> value of one series by the seconds since 1970. ``warnings``: said with
+    each answer."""
 
     def __init__(
         self,
@@ -23,10 +24,12 @@ class FakePrometheus:
         *,
         most: int = 1 << 30,
         loads: dict[str, Callable[[float], float]] | None = None,
+        warnings: list[str] | None = None,
     ) -> None:
         self.containers = containers
         self.most = most
         self.loads = loads or {}
+        self.warnings = warnings
         self.asked: list[dict[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self._lock = threading.Lock()
@@ -63,13 +66,15 @@ class FakePrometheus:
     @contextmanager
     def served(self) -> Iterator[str]:
         """Its URL."""
-        answer = self.answer
+        answer, warnings = self.answer, self.warnings
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 given = {name: values[0] for name, values in parse_qs(body).items()}
                 code, found = answer(self.path, given, dict(self.headers))
+                if warnings is not None and code == 200:
+                    found["warnings"] = warnings
                 data = found if isinstance(found, bytes) else json.dumps(found).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(data)))

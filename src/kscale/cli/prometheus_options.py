@@ -97,13 +97,18 @@ class PrometheusFlags(OptionGroup):
             if name != "prometheus_url" and getattr(self, name) not in (None, False, []):
                 raise typer.BadParameter("needs --prometheus-url", param_hint="--" + name.replace("_", "-"))
 
-    def series(self, query: str, now: Moment | None, terminal: Terminal) -> Series:
-        """What a query was until ``now`` (None: the clock's time). Raises InputError."""
+    def series(self, asked: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
+        """What each query was until ``now`` (None: the clock's time). Raises InputError."""
         from kscale.world.metrics.query_series import series_of
 
         start, end, step = self._range(now)
         queries, server = self._queries()
-        found = asyncio.run(series_of(queries, QueryPrometheus(query=query, start=start, end=end, step=step)))
+
+        async def one_by_one() -> list[Series]:
+            questions = [QueryPrometheus(query=query, start=start, end=end, step=step) for query in asked]
+            return [await series_of(queries, question) for question in questions]
+
+        found = asyncio.run(one_by_one())
         _note(queries, server, terminal)
         return found
 
@@ -173,8 +178,10 @@ class UsageFlags(PrometheusFlags):
 
 
 def _note(queries: RangeQueries, server: str, terminal: Terminal) -> None:
-    """Say what it cost."""
+    """Say what it cost, and what the server said of its answers."""
     traffic = queries.traffic
+    for text in traffic.warnings:
+        terminal.warn(f"{server}: {text}")
     terminal.note(
         f"{traffic.queries:,} {plural('query', traffic.queries)} of {server}: {traffic.received / 1e6:,.1f} MB"
     )

@@ -27,6 +27,7 @@ GPU_MODEL: Final = "alibabacloud.com/gpu-card-model"
 
 _WHOLE: Final = 1000
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
 _Amount = Annotated[int, msgspec.Meta(ge=0)]
 _T = TypeVar("_T", "OpenbNode", "OpenbPod")
 
@@ -34,7 +35,7 @@ _T = TypeVar("_T", "OpenbNode", "OpenbPod")
 class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node. ``cpu_milli``, ``memory_mib``, ``gpu``: what it has; ``model``: of its GPUs, empty if it has none."""
 
-    sn: str
+    sn: _Name
     cpu_milli: _Amount
     memory_mib: _Amount
     gpu: _Amount
@@ -54,7 +55,7 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod. ``num_gpu``: so many GPUs, ``gpu_milli``: thousandths of each; ``gpu_spec``: the models that will do,
     separated by ``|``, empty = all. Times are seconds of the trace; None: the file does not tell."""
 
-    name: str
+    name: _Name
     cpu_milli: _Amount
     memory_mib: _Amount
     num_gpu: _Amount
@@ -65,6 +66,10 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
     creation_time: int | None = None
     deletion_time: int | None = None
     scheduled_time: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_gpu and not self.gpu_milli:
+            raise ValueError(f"num_gpu is {self.num_gpu}, of which gpu_milli is 0")
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -102,16 +107,24 @@ def _read(path: str | os.PathLike[str], kind: type[_T]) -> list[_T]:
     source, fields = os.fspath(path), msgspec.structs.fields(kind)
     found: list[_T] = []
     problems: list[Problem] = []
+    name = fields[0].name
+    names: set[str] = set()
     for row, cells in rows_of(_text(Path(path)), source, [each.name for each in fields if each.required]):
         if None in cells or None in cells.values():
             text = f"{'more' if None in cells else 'fewer'} cells than the header has columns"
             problems.append(Problem(text, source=source, object=row))
             continue
         try:
-            found.append(msgspec.convert(_told(cells.items()), kind, strict=False))
+            each = msgspec.convert(_told(cells.items()), kind, strict=False)
         except msgspec.ValidationError as error:
             text, _, at = str(error).partition(" - at `$.")
             problems.append(Problem(text, source=source, object=row, field=at.rstrip("`")))
+            continue
+        if getattr(each, name) in names:
+            problems.append(Problem("another row has this name", source=source, object=row, field=name))
+            continue
+        names.add(getattr(each, name))
+        found.append(each)
     if problems:
         raise InputError(problems, total=len(found) + len(problems))
     return found

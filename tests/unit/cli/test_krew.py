@@ -68,8 +68,10 @@ def test_the_manifest_is_as_krew_documents_it(unpacked: tuple[Path, str]) -> Non
     assert (folder / "LICENSE").is_file()
 
 
-def run(program: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program, *arguments], env={"PATH": path}, capture_output=True, text=True, check=False)
+def run(program: Path, path: str, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program, *arguments], env={"PATH": path}, cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_the_launcher_takes_a_python_with_libraries(unpacked: tuple[Path, str], tmp_path: Path) -> None:
@@ -86,6 +88,21 @@ def test_the_launcher_takes_a_python_with_libraries(unpacked: tuple[Path, str], 
     assert (done.returncode, done.stdout) == (0, "kscale estimate -f a b\n"), done.stderr
 
 
+def test_the_launcher_runs_nothing_of_the_folder_it_is_called_in(unpacked: tuple[Path, str], tmp_path: Path) -> None:
+    installed, _ = unpacked
+    programs, here = tmp_path / "bin", tmp_path / "here"
+    programs.mkdir()
+    (programs / f"python{THIS}").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    (programs / f"python{THIS}").chmod(0o755)
+    (here / "kscale").mkdir(parents=True)
+    (here / "kscale" / "__main__.py").write_text("print('of the folder')\n")
+    (installed / "lib" / f"python{THIS}" / "kscale" / "__main__.py").write_text("import json; print('kscale')\n")
+    (here / "json.py").write_text("print('of the folder')\n")
+    (programs / "python3").symlink_to(programs / f"python{THIS}")
+    done = run(installed / "kubectl-kscale", f"{programs}:/usr/bin:/bin", folder=here)
+    assert (done.returncode, done.stdout) == (0, "kscale\n"), done.stderr
+
+
 def test_the_launcher_says_which_pythons_it_needs(unpacked: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = unpacked
     programs = tmp_path / "bin"
@@ -99,3 +116,28 @@ def test_the_launcher_says_which_pythons_it_needs(unpacked: tuple[Path, str], tm
 
 def test_the_python_of_a_wheel_is_in_its_name() -> None:
     assert krew().minor_of(Path("kscale_core-0.1.0-cp312-cp312-manylinux_2_28_x86_64.whl")) == "3.12"
+
+
+@pytest.mark.parametrize("tags", ["cp314-cp314t", "py3-none", "cp312-abi3"])
+def test_a_wheel_for_another_python_is_refused(tags: str) -> None:
+    with pytest.raises(ValueError, match="not for an ordinary CPython"):
+        krew().minor_of(Path(f"kscale_core-0.1.0-{tags}-manylinux_2_28_x86_64.whl"))
+
+
+def test_two_wheels_for_a_python_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheels = [f"kscale_core-0.1.0-cp312-cp312-{system}_x86_64.whl" for system in ("manylinux_2_28", "musllinux_1_2")]
+    monkeypatch.setattr(sys, "argv", ["krew.py", "--homepage", "h", "--uri", "u", *wheels])
+    made = krew()
+    monkeypatch.setattr(made.shutil, "rmtree", lambda *_, **__: pytest.fail("it began to make the archive"))
+    with pytest.raises(SystemExit):
+        made.main()
+    assert "two wheels are for the same Python" in capsys.readouterr().err
+
+
+def test_a_candidate_has_the_version_that_krew_orders() -> None:
+    made = yaml.safe_load(krew().manifest("0.2.0rc1", "https://example.com", "https://example.com/a", "0" * 64, [THIS]))
+    assert made["spec"]["version"] == "v0.2.0-rc.1"
+    with pytest.raises(ValueError, match="not a version that krew can order"):
+        krew().semantic("0.2.0.post1")

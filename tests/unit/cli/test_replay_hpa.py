@@ -217,7 +217,32 @@ def test_a_load_from_prometheus_is_that_from_a_file(folder: Path) -> None:
     assert json.loads(got.stdout)["summaries"][0]["rescales"] > 0
     assert {each["query"] for each in fake.asked} == {CPU, jobs}
     assert {each["X-Scope-OrgID"] for each in fake.headers} == {"team"}
-    assert "of 127.0.0.1:" in got.stderr
+    assert got.stderr.count("of 127.0.0.1:") == 1
+
+
+def test_the_budget_is_that_of_all_queries_together(folder: Path) -> None:
+    jobs = "max(queue_length)"
+    rest = ("-f", folder / "both.yaml", "--request", "cpu=500m", *UNTIL)
+    with FakePrometheus({}, loads={CPU: cores, jobs: lambda time: 90.0}).served() as url:
+        budget = ("--prometheus-url", url, "--prometheus-budget", "4k")
+        one = kscale("replay", "hpa", f"cpu={CPU}", *budget, *rest)
+        both = kscale("replay", "hpa", f"cpu={CPU}", f"jobs={jobs}", *budget, *rest)
+    assert "more than the" not in one.stderr
+    assert (both.code, "has answered more than the 4,000 bytes allowed" in both.stderr) == (2, True), both.stderr
+
+
+def test_what_prometheus_warns_of_is_said_once(folder: Path) -> None:
+    rest = ("-f", folder / "fast.yaml", "--request", "500m", *UNTIL)
+    with FakePrometheus({}, loads={CPU: cores}, warnings=["partial response"]).served() as url:
+        limits = ("--prometheus-url", url, "--history-length", "5d")
+        got = kscale("replay", "hpa", CPU, *rest, *limits)
+    assert (got.code, got.stderr.count("partial response")) == (0, 1), got.stderr
+
+
+def test_a_password_in_an_address_of_no_http_is_not_told(folder: Path) -> None:
+    url = "ftp://admin:s3cret@prom.shop:9090"
+    got = kscale("replay", "hpa", CPU, "-f", folder / "fast.yaml", "--request", "500m", "--prometheus-url", url)
+    assert (got.code, "s3cret" in got.stdout + got.stderr) == (2, False), got.stderr
 
 
 def test_a_query_without_a_metric_drives_the_first(folder: Path) -> None:

@@ -58,6 +58,9 @@ def test_models_that_will_do() -> None:
         (PODS + "p,1,1,-1,1,,0\n", "row 2: num_gpu: Expected `int` >= 0"),
         (PODS + "p,1,,1,1,,0\n", "row 2: Object missing required field `memory_mib`"),
         (PODS + "p,1,1,1,1,,0\nq,much,1,1,1,,0\n", "row 3: cpu_milli: Expected `int`, got `str`"),
+        (PODS + "p,1,1,1,0,,0\n", "row 2: num_gpu is 1, of which gpu_milli is 0"),
+        (PODS + "p,1,1,0,0,,0\nq,1,1,0,0,,0\np,1,1,0,0,,0\n", "row 4: name: another row has this name"),
+        (PODS + "p\0q,1,1,0,0,,0\n", "row 2: name: Expected `str` matching regex"),
         (PODS + "p,1,1\n", "row 2: fewer cells than the header has columns"),
     ],
 )
@@ -67,6 +70,13 @@ def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(kscale.InputError) as caught:
         read_openb_pods(path)
     assert said in str(caught.value)
+
+
+def test_a_node_comes_once(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("sn,cpu_milli,memory_mib,gpu\nn,1,1,0\nn,1,1,0\n")
+    with pytest.raises(kscale.InputError, match="row 3: sn: another row has this name"):
+        read_openb_nodes(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from kscale.effects import SECOND, ApiError, QueryPrometheus
+from kscale.errors import InputError
 from kscale.world.metrics.prometheus import Prometheus
 from kscale.world.serve.app import Server
 
@@ -57,3 +58,12 @@ def test_nobody_listens() -> None:
     answer = asyncio.run(main())
     assert isinstance(answer, ApiError)
     assert (answer.code, "127.0.0.1:9" in answer.message) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://admin:s3cret@prom:9090", "u:s3cret@host:99", "admin:s3cret@host", "http://u:s3cret@[x", ""]
+)
+def test_an_address_that_is_not_of_http_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(InputError, match=r"begins with http:// or https://$") as caught:
+        Prometheus(address)
+    assert "s3cret" not in str(caught.value)

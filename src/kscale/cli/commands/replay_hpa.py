@@ -123,17 +123,20 @@ def command(
         if not hpas:
             raise InputError([Problem("no HorizontalPodAutoscaler", ", ".join(filename))])
         recorded = None if replicas is None else recorded_of(read(replicas, time=time, unit=unit))
-        loads: dict[str, Load] = {}
+        sources: dict[str, str] = {}
         for text in series:
             metric, source = _asked(text) if live else _named(text)
-            if metric in loads:
+            if metric in sources:
                 raise typer.BadParameter(f"{metric or 'the first metric'} has two series", param_hint="SERIES")
-            if live:
-                given = prometheus.series(source, end, show.terminal)
-            elif bin_:
-                given = _events(Path(source), value or "count", time, unit, bin_)
-            else:
-                given = read(Path(source), value=value or "value", time=time, unit=unit)
+            sources[metric] = source
+        if live:
+            found = prometheus.series(list(sources.values()), end, show.terminal)
+        elif bin_:
+            found = [_events(Path(source), value or "count", time, unit, bin_) for source in sources.values()]
+        else:
+            found = [read(Path(each), value=value or "value", time=time, unit=unit) for each in sources.values()]
+        loads: dict[str, Load] = {}
+        for (metric, source), given in zip(sources.items(), found, strict=True):
             try:
                 loads[metric] = load_of(given, kinds.get(metric, kinds[""]), recorded)
             except InputError as error:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kscale.effects import ApiError, Moment, QueryPrometheus
-from kscale.errors import MissingExtraError
+from kscale.errors import InputError, MissingExtraError
 
 __all__ = ["Prometheus"]
 
@@ -24,7 +24,8 @@ class _Refusal(msgspec.Struct, rename="camel"):
 class Prometheus:
     """Answers :class:`~kscale.effects.QueryPrometheus` (:class:`kscale.world.protocols.History`).
 
-    ``address``: its URL; ``authorization``: the header of that name, asked for each time (empty: none); ``insecure``:
+    ``address``: its URL, of http or https (another raises InputError, which does not tell it: there may be a password
+    in it); ``authorization``: the header of that name, asked for each time (empty: none); ``insecure``:
     its certificate is not looked at; ``headers``: others of each question.
 
     Thanos, Mimir (at ``/prometheus``; the tenant is a header, ``X-Scope-OrgID``) and VictoriaMetrics answer alike.
@@ -44,6 +45,8 @@ class Prometheus:
             import aiohttp
         except ImportError:
             raise MissingExtraError("asking Prometheus", "kube") from None
+        if not _is_http(address):
+            raise InputError("the address of Prometheus is not a URL that begins with http:// or https://")
         self._http: Any = aiohttp
         self._address = address.rstrip("/")
         self._authorization = authorization
@@ -75,6 +78,13 @@ class Prometheus:
             return ApiError("its address is not a URL that can be asked")
         except (self._http.ClientError, OSError, TimeoutError) as error:
             return ApiError(str(error) or type(error).__name__)
+
+
+def _is_http(address: str) -> bool:
+    try:
+        return urlsplit(address).scheme in ("http", "https")
+    except ValueError:  # a bracket too many, or characters that no host has
+        return False
 
 
 def _refusal(code: int, body: bytes) -> ApiError:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kscale.effects import ApiError, QueryPrometheus
@@ -45,10 +46,16 @@ class RangeLimits:
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over the wire so far: ``queries`` asked (those that were refused included), ``received`` bytes."""
+    """What went over the wire so far: ``queries`` asked (those that were refused included), ``received`` bytes,
+    ``warnings`` in answers, each once: Thanos and Mimir say there that an answer is a part of the whole."""
 
     queries: int = 0
     received: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+class _Warned(msgspec.Struct):
+    warnings: list[str] | None = None
 
 
 class RangeQueries:
@@ -126,7 +133,17 @@ class RangeQueries:
             self.traffic.received += len(found)
             if self.traffic.received > self._limits.total_bytes:
                 raise InputError(f"Prometheus has answered more than the {self._limits.total_bytes:,} bytes allowed")
+            self.traffic.warnings += [text for text in _warnings(found) if text not in self.traffic.warnings]
         return found
+
+
+def _warnings(answer: bytes) -> list[str]:
+    if b'"warnings"' not in answer:  # far cheaper than to decode each
+        return []
+    try:
+        return list(dict.fromkeys(msgspec.json.decode(answer, type=_Warned).warnings or ()))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # whoever reads the answer says what is wrong
+        return []
 
 
 def _no_answer(error: ApiError) -> InputError:

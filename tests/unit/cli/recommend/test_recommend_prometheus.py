@@ -56,6 +56,12 @@ def test_the_password_of_a_url_is_not_told(cluster: Path) -> None:
     assert "hunter2" not in got.stderr + bad.stderr
 
 
+def test_what_a_server_warns_of_is_said_once(cluster: Path) -> None:
+    with FakePrometheus(CONTAINERS, warnings=["partial response"]).served() as url:
+        got = kscale("recommend", "-f", cluster, *options(url))
+    assert (got.code, got.stderr.count("partial response")) == (0, 1), got.stderr
+
+
 def test_what_a_server_refuses_is_named(cluster: Path) -> None:
     with FakePrometheus(CONTAINERS, most=1).served() as url:
         got = kscale("recommend", "-f", cluster, *options(url))
