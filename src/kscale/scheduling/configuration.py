@@ -9,7 +9,18 @@ from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.scheduling.arguments import short
 
-__all__ = ["FILTERS", "POINTS", "fields_of", "is_known", "items_of", "one_profile", "plugin_set", "plugins_everywhere"]
+__all__ = [
+    "FILTERS",
+    "POINTS",
+    "fields_of",
+    "invalid",
+    "is_known",
+    "items_of",
+    "number_of",
+    "one_profile",
+    "plugin_set",
+    "plugins_everywhere",
+]
 
 _API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 _KIND: Final = "KubeSchedulerConfiguration"
@@ -93,3 +104,15 @@ def items_of(given: Any, path: str) -> Sequence[Any]:
     if not isinstance(given, list | tuple):
         raise InputError(f"couldn't decode scheduler config: {path} is {short(given)}, not a list")
     return given
+
+
+def number_of(given: Any, path: str) -> int:
+    """A whole number. Raises InputError."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise InputError(f"couldn't decode scheduler config: {path} is {short(given)}, not a whole number")
+    return given
+
+
+def invalid(path: str, value: object, reason: str) -> InputError:
+    """What upstream's validation says of a value (``field.Invalid``)."""
+    return InputError(f"invalid KubeSchedulerConfiguration: {path}: Invalid value: {value}: {reason}")

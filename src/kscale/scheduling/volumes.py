@@ -6,14 +6,27 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
+from kscale.objects.core import NodeSelector
+from kscale.objects.node_selectors import compile_node_selector
+from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 from kscale.objects.storage import CSIDriver, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kscale.scheduling.context import Context
+from kscale.scheduling.reachable import Reachable
 from kscale.scheduling.renewed import renewed
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["SELECTED_NODE", "ClaimUsers", "Volumes", "claim_names", "class_name", "not_found", "not_owned"]
+__all__ = [
+    "SELECTED_NODE",
+    "ClaimUsers",
+    "Volumes",
+    "affinity_of",
+    "claim_names",
+    "class_name",
+    "not_found",
+    "not_owned",
+]
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """The annotation that names the node a claim is to be provisioned for."""
@@ -34,6 +47,11 @@ def class_name(entry: PersistentVolume | PersistentVolumeClaim) -> str:
     """Storage class of a claim or a volume: the old annotation, else the field."""
     annotations = entry.metadata.annotations or {}
     return annotations.get(_BETA_CLASS, entry.spec.storage_class_name or "")
+
+
+def affinity_of(volume: PersistentVolume) -> NodeSelector | None:
+    """Where a volume can be reached from; None: everywhere."""
+    return volume.spec.node_affinity.required if volume.spec.node_affinity else None
 
 
 def not_found(resource: str, name: str) -> str:
@@ -109,50 +127,45 @@ class Volumes:
         """A CSI driver."""
         return self._informers.csi_drivers.get(name)
 
-    @property
-    def capacities(self) -> list[CSIStorageCapacity]:
-        """What drivers publish of their room."""
-        return self._informers.capacities
-
     def claims_of(self, pod: PodClass) -> list[PersistentVolumeClaim]:
         """The claims of a pod that exist, in volume order."""
         found = (self.claim(pod.namespace, name) for name, _ in claim_names(pod))
         return [claim for claim in found if claim is not None]
 
-    def candidates(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """Volumes of the claim's class that are available, or held for it; in the informer's order."""
-        free, held = self._by_class
-        name = class_name(claim)
-        found = free.get(name, [])
-        mine = held.get((name, claim.namespace, claim.name))
-        return [volume for _, volume in (found if mine is None else sorted([*found, *mine], key=_rank))]
+    def held_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """Volumes of the claim's class that name it; in the informer's order."""
+        return self._held.get((class_name(claim), claim.namespace, claim.name), [])
 
     @cached_property
-    def _by_class(
-        self,
-    ) -> tuple[
-        dict[str, list[tuple[int, PersistentVolume]]], dict[tuple[str, str, str], list[tuple[int, PersistentVolume]]]
-    ]:
-        free: dict[str, list[tuple[int, PersistentVolume]]] = {}
-        held: dict[tuple[str, str, str], list[tuple[int, PersistentVolume]]] = {}
-        for rank, volume in enumerate(self._informers.volumes.values()):
-            holder, name = volume.spec.claim_ref, class_name(volume)
-            if holder is None:
-                if volume.status.phase == "Available":
-                    free.setdefault(name, []).append((rank, volume))
-            else:
-                held.setdefault((name, holder.namespace, holder.name), []).append((rank, volume))
-        return free, held
+    def _held(self) -> dict[tuple[str, str, str], list[PersistentVolume]]:
+        held: dict[tuple[str, str, str], list[PersistentVolume]] = {}
+        for volume in self._informers.volumes.values():
+            holder = volume.spec.claim_ref
+            if holder is not None:
+                held.setdefault((class_name(volume), holder.namespace, holder.name), []).append(volume)
+        return held
 
     @cached_property
-    def capacity_columns(self) -> frozenset[str]:
-        """Node labels that storage capacities select by."""
-        columns: set[str] = set()
-        for entry in self.capacities:
-            if entry.node_topology is not None:
-                columns |= set(entry.node_topology.match_labels or ())
-                columns |= {expression.key for expression in entry.node_topology.match_expressions}
-        return frozenset(columns)
+    def free(self) -> Reachable[PersistentVolume]:
+        """Volumes that are available and held for no claim; in the informer's order."""
+        found: Reachable[PersistentVolume] = Reachable()
+        for volume in self._informers.volumes.values():
+            if volume.spec.claim_ref is None and volume.status.phase == "Available":
+                found.add(class_name(volume), volume, _selectors(affinity_of(volume)))
+        return found
+
+    @cached_property
+    def capacities(self) -> Reachable[CSIStorageCapacity]:
+        """What drivers publish of their room, of entries that say where it is."""
+        found: Reachable[CSIStorageCapacity] = Reachable()
+        for entry in self._informers.capacities:
+            try:
+                nodes = compile_selector(entry.node_topology)
+            except SelectorError:  # passed over, as upstream does
+                continue
+            if not nodes.nothing:
+                found.add(entry.storage_class_name, entry, [nodes])
+        return found
 
     @cached_property
     def spelled(self) -> frozenset[str]:
@@ -160,7 +173,7 @@ class Volumes:
         informers = self._informers
         found: set[str] = set()
         for volume in informers.volumes.values():
-            required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+            required = affinity_of(volume)
             for term in required.node_selector_terms if required else ():
                 for requirement in (*term.match_expressions, *term.match_fields):
                     found.update(requirement.values)
@@ -178,8 +191,12 @@ class Volumes:
         return frozenset(found)
 
 
-def _rank(entry: tuple[int, PersistentVolume]) -> int:
-    return entry[0]
+def _selectors(required: NodeSelector | None) -> list[Selector]:
+    """The nodes that a volume's affinity names, by labels only: upstream asks without the name of the node."""
+    if required is None:
+        return [EVERYTHING]
+    terms = compile_node_selector(required).terms
+    return [Selector(term.labels) for term in terms if not term.error and (term.labels or term.fields)]
 
 
 class ClaimUsers(dict[tuple[str, str], int]):

@@ -13,10 +13,10 @@ from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kscale.scheduling.facts import NAME, NodeFacts
 from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.volumes import SELECTED_NODE, Volumes, class_name
+from kscale.scheduling.volumes import SELECTED_NODE, Volumes, affinity_of, class_name
 from kscale.snapshot.interner import PodClass
 
-__all__ = ["PodVolumes", "WaitingClaims", "affinity_of", "is_bound", "reaches", "room_of", "size_of"]
+__all__ = ["PodVolumes", "WaitingClaims", "is_bound", "reaches", "room_of", "size_of"]
 
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -39,11 +39,6 @@ def size_of(claim: PersistentVolumeClaim) -> Quantity:
 def room_of(volume: PersistentVolume) -> Quantity:
     """How much a volume holds."""
     return (volume.spec.capacity or {}).get("storage", _ZERO)
-
-
-def affinity_of(volume: PersistentVolume) -> NodeSelector | None:
-    """Where a volume can be reached from; None: everywhere."""
-    return volume.spec.node_affinity.required if volume.spec.node_affinity else None
 
 
 def reaches(required: NodeSelector | None, node: NodeFacts) -> bool:
@@ -82,12 +77,13 @@ class WaitingClaims:
         for claim in self._claims:
             if SELECTED_NODE in (claim.metadata.annotations or {}):
                 columns.add(NAME)
-            for volume in self._volumes.candidates(claim):
+            columns |= self._volumes.free.columns(class_name(claim))
+            for volume in self._volumes.held_for(claim):
                 columns |= selector_columns(affinity_of(volume))
             storage_class = self._volumes.storage_class(class_name(claim))
             for term in storage_class.allowed_topologies if storage_class else ():
                 columns.update(requirement.key for requirement in term.match_label_expressions)
-            columns |= self._volumes.capacity_columns
+            columns |= self._volumes.capacities.columns(class_name(claim))
         return frozenset(columns)
 
     def on(self, node: NodeFacts) -> PodVolumes | str:
@@ -124,24 +120,17 @@ class WaitingClaims:
             selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
         except SelectorError:
             return None
+        for volume in self._volumes.held_for(claim):
+            mine = volume.spec.claim_ref is not None and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
+            if mine and volume.name not in chosen and _suits(volume, claim):
+                return volume if reaches(affinity_of(volume), node) else None
         best: PersistentVolume | None = None
-        for volume in self._volumes.candidates(claim):
-            spec = volume.spec
-            if volume.name in chosen or room_of(volume) < size_of(claim) or volume.metadata.deletion_timestamp:
-                continue
-            if (spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem"):
-                continue
-            if (spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or ""):
-                continue
-            if spec.claim_ref is not None:
-                if spec.claim_ref.uid in ("", claim.metadata.uid):
-                    return volume if reaches(affinity_of(volume), node) else None
-                continue
-            if not reaches(affinity_of(volume), node):
+        for volume in self._volumes.free.among(class_name(claim), node.labels):
+            if volume.name in chosen or not _suits(volume, claim):
                 continue
             if selector is not None and not selector.matches(volume.metadata.labels):
                 continue
-            if not set(claim.spec.access_modes) <= set(spec.access_modes):
+            if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):
                 continue
             if best is None or room_of(volume) < room_of(best):
                 best = volume
@@ -161,17 +150,22 @@ class WaitingClaims:
 
     def _capacity(self, storage_class: StorageClass, size: int, node: NodeFacts) -> CSIStorageCapacity | None:
         """The first that is large enough and can be reached."""
-        for entry in self._volumes.capacities:
+        for entry in self._volumes.capacities.among(storage_class.name, node.labels):
             room = entry.maximum_volume_size if entry.maximum_volume_size is not None else entry.capacity
-            if entry.storage_class_name != storage_class.name or room is None or entry.node_topology is None:
-                continue
-            try:
-                reachable = compile_selector(entry.node_topology).matches(node.labels)
-            except SelectorError:
-                continue
-            if reachable and room.value() >= size:
+            if room is not None and room.value() >= size:
                 return entry
         return None
+
+
+def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume is large enough and of the claim's kind, and stays."""
+    mine, wanted = volume.spec, claim.spec
+    return (
+        room_of(volume) >= size_of(claim)
+        and not volume.metadata.deletion_timestamp
+        and (mine.volume_mode or "Filesystem") == (wanted.volume_mode or "Filesystem")
+        and (mine.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
+    )
 
 
 def _allowed(storage_class: StorageClass, node: NodeFacts) -> bool:

@@ -210,7 +210,14 @@ def test_arguments_of_scores() -> None:
     ("profile", "text"),
     [
         (config("NodeResourcesFit", scoringStrategy={"type": "RequestedToCapacityRatio"}), "at least one point must"),
-        (config("NodeResourcesFit", scoringStrategy={"type": "Best"}), "fit_strategy is"),
+        (
+            config("NodeResourcesFit", scoringStrategy={"type": "Best"}),
+            r'args\.scoringStrategy\.type: Unsupported value: "Best": supported values: "LeastAllocated"',
+        ),
+        (
+            config("NodeResourcesFit", scoringStrategy={"resources": [{"name": "cpu", "weight": 101}]}),
+            r"resources\[0\]\.weight: Invalid value: 101: resource weight of cpu not in valid range \(0, 100\]",
+        ),
         (
             config("NodeResourcesBalancedAllocation", resources=[{"name": "cpu", "weight": 2}]),
             r"weight: Invalid value: 2",
@@ -220,9 +227,35 @@ def test_arguments_of_scores() -> None:
             "Duplicate value",
         ),
         (config("InterPodAffinity", hardPodAffinity=1), "unknown field"),
-        (config("VolumeBinding", shape=[{"utilization": 101}]), "volume_shape: percent in use is 101"),
+        (
+            config("InterPodAffinity", hardPodAffinityWeight=101),
+            r"args\.hardPodAffinityWeight: Invalid value: 101: not in valid range \[0, 100\]",
+        ),
+        (
+            config("VolumeBinding", shape=[{"utilization": 101}]),
+            r"pluginConfig\[0\]\.args\.shape\[0\]\.utilization: Invalid value: 101: not in valid range \[0, 100\]",
+        ),
+        (
+            config("VolumeBinding", shape=[{"score": 11}]),
+            r"args\.shape\[0\]\.score: Invalid value: 11: not in valid range \[0, 10\]",
+        ),
+        (
+            config("VolumeBinding", shape=[{"utilization": 5}, {"utilization": 5}]),
+            r"args\.shape\[1\]\.utilization: Invalid value: 5: values must be sorted in increasing order",
+        ),
+        (
+            config("VolumeBinding", bindTimeoutSeconds=-1),
+            r"pluginConfig\[0\]\.args\.bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not",
+        ),
+        (
+            config("VolumeBinding", bindTimeoutSeconds="abc"),
+            r"args\.bindTimeoutSeconds is 'abc', not a whole number",
+        ),
         (enabled("score", {"Nope": 1}), "no plug-in 'Nope'"),
-        ({"percentageOfNodesToScore": 101}, "percentage_of_nodes_to_score is 101"),
+        (
+            {"percentageOfNodesToScore": 101},
+            r"profiles\[0\]\.percentageOfNodesToScore: Invalid value: 101: not in valid",
+        ),
     ],
 )
 def test_scores_that_are_refused(profile: Json, text: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import kscale
 from kscale.errors import NativeError
+from kscale.objects.selectors import Requirement
 from kscale.scheduling.place import PlaceState
 
 Json = dict[str, Any]
@@ -277,6 +278,30 @@ DIFFERENT = [room("a", "100Gi"), room("b", "20Gi"), room("c", "10Gi")]
 def test_storage(claims: list[Json], there: list[Json], options: Json, expected: list[int]) -> None:
     incoming = mounts_claims(*(each["metadata"]["name"] for each in claims))
     assert scores("VolumeBinding", incoming, [*ABC, *STORAGE, *claims, *there], **options) == expected
+
+
+@pytest.mark.parametrize("of", ["tells", "local"])
+def test_storage_of_other_nodes_is_not_asked(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the filter nor by the score: what a node reaches is found by its labels."""
+    names = [f"n{i}" for i in range(20)]
+    storage = [room(on, "100Gi") if of == "tells" else local(on, "100Gi") for on in names]
+    pods = [mounts_claims(f"x{i}") for i in range(5)]
+    for i, each in enumerate(pods):
+        each["metadata"] |= {"name": f"p{i}", "uid": f"p{i}"}
+    claims = [claim(f"x{i}", "10Gi", of) for i in range(5)]
+    snapshot = kscale.Cluster([*map(node, names), *STORAGE, *claims, *storage]).snapshot()
+    asked = 0
+    matches = Requirement.matches
+
+    def counted(self: Requirement, labels: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return matches(self, labels)
+
+    monkeypatch.setattr(Requirement, "matches", counted)
+    found = kscale.place(snapshot, pods, scores=kscale.ScoreOptions(weights={"VolumeBinding": 1}))
+    assert len(found.placement) == 5
+    assert 0 < asked <= 2 * len(pods) * len(names)
 
 
 def test_claims_that_are_bound_or_of_which_the_filter_is_not_asked() -> None:

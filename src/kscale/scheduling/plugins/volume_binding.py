@@ -20,8 +20,8 @@ from kscale.scheduling.in_tree_volumes import TranslationError, is_in_tree, migr
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
 from kscale.scheduling.plugins.node_affinity import selector_columns
 from kscale.scheduling.status import Status, error, unresolvable
-from kscale.scheduling.volumes import Volumes, claim_names, class_name, not_found, not_owned
-from kscale.scheduling.waiting_claims import WaitingClaims, affinity_of, is_bound, reaches
+from kscale.scheduling.volumes import Volumes, affinity_of, claim_names, class_name, not_found, not_owned
+from kscale.scheduling.waiting_claims import WaitingClaims, is_bound, reaches
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["VolumeBinding"]

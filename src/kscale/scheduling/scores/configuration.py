@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kscale._native import _selecting
 from kscale.errors import InputError
 from kscale.objects.core import NodeAffinity
 from kscale.objects.decode import from_dict
-from kscale.scheduling.configuration import fields_of, items_of, one_profile, plugin_set, plugins_everywhere
+from kscale.scheduling.configuration import (
+    fields_of,
+    invalid,
+    items_of,
+    number_of,
+    one_profile,
+    plugin_set,
+    plugins_everywhere,
+)
 from kscale.scheduling.scores.options import DEFAULT_WEIGHTS, ScoreOptions
 
 __all__ = ["score_options"]
@@ -24,12 +32,9 @@ def score_options(configuration: Mapping[str, Any]) -> ScoreOptions:
     refuses.
     """
     profile = one_profile(configuration)
-    percentage = profile.get("percentageOfNodesToScore")
-    if percentage is None:
-        percentage = configuration.get("percentageOfNodesToScore")
     found: dict[str, Any] = {
         "weights": _weights(profile.get("plugins") or {}),
-        "percentage_of_nodes_to_score": percentage or 0,
+        "percentage_of_nodes_to_score": _percentage(configuration, profile),
     }
     for i, config in enumerate(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")):
         path = f"profiles[0].pluginConfig[{i}]"
@@ -38,6 +43,15 @@ def score_options(configuration: Mapping[str, Any]) -> ScoreOptions:
         if read is not None:
             found |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
     return ScoreOptions(**found)
+
+
+def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) -> int:
+    """The profile's own, else that of all; 0: by the number of nodes."""
+    for where, fields in (("profiles[0].", profile), ("", configuration)):
+        given = fields.get(_PERCENTAGE)
+        if given is not None:
+            return _within(given, 0, 100, f"{where}{_PERCENTAGE}", "not in valid range [0-100]")
+    return 0
 
 
 def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
@@ -59,16 +73,27 @@ def _resources(given: Any, path: str) -> dict[str, int]:
         name = str(entry.get("name", ""))
         if name in found:
             raise InputError(f'invalid KubeSchedulerConfiguration: {path}[{i}].name: Duplicate value: "{name}"')
-        found[name] = entry.get("weight") or 1
+        found[name] = number_of(entry.get("weight") or 1, f"{path}[{i}].weight")
     return found
 
 
-def _shape(given: Any, path: str) -> tuple[tuple[Any, Any], ...]:
-    points = []
+def _shape(given: Any, path: str) -> tuple[tuple[int, int], ...]:
+    """The points of a function (``validateFunctionShape``)."""
+    points: list[tuple[int, int]] = []
     for i, each in enumerate(items_of(given or [], path)):
         point = fields_of(each, f"{path}[{i}]", {"utilization", "score"})
-        points.append((point.get("utilization") or 0, point.get("score") or 0))
+        at = _within(point.get("utilization") or 0, 0, 100, f"{path}[{i}].utilization")
+        if points and at <= points[-1][0]:
+            raise invalid(f"{path}[{i}].utilization", at, "values must be sorted in increasing order")
+        points.append((at, _within(point.get("score") or 0, 0, 10, f"{path}[{i}].score")))
     return tuple(points)
+
+
+def _within(given: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
+    number = number_of(given, path)
+    if not low <= number <= high:
+        raise invalid(path, number, otherwise or f"not in valid range [{low}, {high}]")
+    return number
 
 
 def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -76,9 +101,18 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     strategy = fields_of(args.get("scoringStrategy") or {}, path, {"type", "resources", "requestedToCapacityRatio"})
     found: dict[str, Any] = {}
     if strategy.get("type"):
+        if strategy["type"] not in _selecting.STRATEGIES:
+            known = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
+            raise InputError(
+                f'invalid KubeSchedulerConfiguration: {path}.type: Unsupported value: "{strategy["type"]}": '
+                f"supported values: {known}"
+            )
         found["fit_strategy"] = strategy["type"]
     if strategy.get("resources"):
-        found["fit_resources"] = _resources(strategy["resources"], f"{path}.resources")
+        found["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
+        for i, (name, weight) in enumerate(resources.items()):
+            reason = f"resource weight of {name} not in valid range (0, 100]"
+            _within(weight, 1, 100, f"{path}.resources[{i}].weight", reason)
     ratio = fields_of(strategy.get("requestedToCapacityRatio") or {}, f"{path}.requestedToCapacityRatio", {"shape"})
     points = _shape(ratio.get("shape"), f"{path}.requestedToCapacityRatio.shape")
     if found.get("fit_strategy") == "RequestedToCapacityRatio":
@@ -95,8 +129,7 @@ def _balanced(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     resources = _resources(args.get("resources") or [], f"{path}.resources")
     for i, weight in enumerate(resources.values()):
         if weight != 1:
-            where = f"{path}.resources[{i}].weight"
-            raise InputError(f"invalid KubeSchedulerConfiguration: {where}: Invalid value: {weight}: must be 1")
+            raise invalid(f"{path}.resources[{i}].weight", weight, "must be 1")
     return {"balanced_resources": tuple(resources)} if resources else {}
 
 
@@ -105,7 +138,8 @@ def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     args = fields_of(args, path, known)
     found: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
     if args.get("hardPodAffinityWeight") is not None:
-        found["hard_pod_affinity_weight"] = args["hardPodAffinityWeight"]
+        weight = _within(args["hardPodAffinityWeight"], 0, 100, f"{path}.hardPodAffinityWeight")
+        found["hard_pod_affinity_weight"] = weight
     return found
 
 
@@ -115,12 +149,19 @@ def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _volume_binding(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    args = fields_of(args, path, {"apiVersion", "kind", "bindTimeoutSeconds", "shape"})
+    args = fields_of(args, path, {"apiVersion", "kind", _TIMEOUT, "shape"})
+    if args.get(_TIMEOUT) is not None:  # nobody waits here, but what upstream refuses is refused
+        timeout = number_of(args[_TIMEOUT], f"{path}.{_TIMEOUT}")
+        if timeout < 0:
+            negative = "invalid BindTimeoutSeconds, should not be a negative value"
+            raise invalid(f"{path}.{_TIMEOUT}", timeout, negative)
     shape = _shape(args.get("shape"), f"{path}.shape")
     return {"volume_shape": shape} if shape else {}
 
 
-_IGNORE = "ignorePreferredTermsOfExistingPods"
+_IGNORE: Final = "ignorePreferredTermsOfExistingPods"
+_PERCENTAGE: Final = "percentageOfNodesToScore"
+_TIMEOUT: Final = "bindTimeoutSeconds"
 _READERS = {
     "NodeResourcesFit": _fit,
     "NodeResourcesBalancedAllocation": _balanced,
