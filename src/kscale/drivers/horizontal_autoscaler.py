@@ -15,7 +15,18 @@ import msgspec
 
 from kscale.drivers.horizontal import HorizontalController, Tombstone
 from kscale.drivers.queue_metrics import QUEUE_METRICS
-from kscale.effects import SECOND, ZERO_TIME, Discover, Metric, Moment, Observation, Progress, Steps, from_text
+from kscale.effects import (
+    LAST_TIME,
+    SECOND,
+    ZERO_TIME,
+    Discover,
+    Metric,
+    Moment,
+    Observation,
+    Progress,
+    Steps,
+    from_text,
+)
 from kscale.hpa.batch import Reconciled, reconcile_all
 from kscale.hpa.metrics import METRICS, NUM_HPAS
 from kscale.hpa.options import HPAOptions
@@ -39,7 +50,6 @@ _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
 _USUAL: Final = RESTMapper()
 _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
 _FRESH: Final = 4  # sync periods
-_FOR_EVER: Final = 2**63 - 1
 _LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
 
 HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
@@ -241,7 +251,7 @@ class HorizontalAutoscaler:
         hpas = last.hpas.values()
         references = [hpa.spec.scale_target_ref for hpa in hpas]
         usual = all(_is_usual(each.api_version, each.kind) for each in references)
-        return _FOR_EVER if usual and not any(hpa.metadata.managed_fields for hpa in hpas) else ZERO_TIME
+        return LAST_TIME if usual and not any(hpa.metadata.managed_fields for hpa in hpas) else ZERO_TIME
 
     def repeat(self, now: Moment) -> Moment | None:
         """Takes a round for done in which all that was decided in the last is decided again; the moment at which it

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from kscale.drivers.driver import Driver
 from kscale.effects import (
     ANSWERS,
+    LAST_TIME,
     ZERO_TIME,
     Action,
     Create,
@@ -27,7 +28,6 @@ from kscale.world.protocols import Change, GoesBy, TellingStores
 
 __all__ = ["Repeating", "VirtualDrive", "changes_something"]
 
-_NEVER: Final = 2**63 - 1
 _BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
 
 
@@ -118,7 +118,7 @@ class VirtualDrive:
         if self._under_way is not None or self._ended:
             return
         due = self.driver.next_due()
-        at = _NEVER if due is None else max(due, self._time.now)
+        at = LAST_TIME if due is None else max(due, self._time.now)
         if self._due is not None:
             if self._due[0] == at:
                 return

@@ -14,7 +14,7 @@ from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.ticker import Ticker
 from kscale.drivers.vpa_planning import RoundPlanner, plan_watches
 from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, limit_range_watch, vpa_watch
-from kscale.effects import ZERO_TIME, Action, Moment, Progress, Steps, duration, foreseen_steps
+from kscale.effects import LAST_TIME, ZERO_TIME, Action, Moment, Progress, Steps, duration, foreseen_steps
 from kscale.objects.core import LimitRange, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.vpa import VerticalPodAutoscaler
@@ -30,7 +30,6 @@ from kscale.world.protocols import Change, GoesBy, Stores, Watch
 __all__ = ["UPDATER_METRICS", "UpdaterSight", "VpaUpdater", "updater_program"]
 
 _log = logging.getLogger(__name__)
-_FOR_EVER: Final = 2**63 - 1
 _PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith("vpa_updater_"))
@@ -146,7 +145,7 @@ class VpaUpdater:
 
     def repeats_until(self) -> Moment:
         """For ever, where no VPA acts. (How long ago things happened is not looked at: other loops are run.)"""
-        return ZERO_TIME if self._acts or self._planner is not None else _FOR_EVER
+        return ZERO_TIME if self._acts or self._planner is not None else LAST_TIME
 
     def repeat(self, now: Moment) -> Moment | None:
         """Takes a loop for done in which no VPA acts. None: it has to be run."""

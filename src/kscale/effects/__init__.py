@@ -45,6 +45,7 @@ from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done,
 from kscale.effects.foreseen import foreseen_steps
 from kscale.effects.metrics import GetMetric, QueryPrometheus
 from kscale.effects.moments import (
+    LAST_TIME,
     SECOND,
     ZERO_TIME,
     Moment,
@@ -66,6 +67,7 @@ __all__ = [
     "ANSWERS",
     "CANCELED",
     "DEADLINE_EXCEEDED",
+    "LAST_TIME",
     "SECOND",
     "ZERO_TIME",
     "Action",

@@ -11,6 +11,7 @@ import msgspec
 from kscale.objects.times import ZERO_TIME, duration, moment, moment_of
 
 __all__ = [
+    "LAST_TIME",
     "SECOND",
     "ZERO_TIME",
     "Moment",
@@ -27,13 +28,14 @@ Moment: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Nanoseconds since 1970-01-01T00:00:00Z, within int64. The lowest int64 stands for Go's zero time."""
 
 SECOND: Final = 10**9
-_LAST: Final = 2**63 - 1
+LAST_TIME: Final = 2**63 - 1
+"""The last moment that there is: as good as never."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def later(time: Moment, by: int) -> Moment:
     """The moment so many nanoseconds after another; of what is beyond int64 the last one there is."""
-    return min(time + by, _LAST)
+    return min(time + by, LAST_TIME)
 
 
 def timedelta_of(nanoseconds: int) -> timedelta:
