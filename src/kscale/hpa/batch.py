@@ -8,8 +8,8 @@ says what follows: conditions, events, the status. Those that change a size deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -19,21 +19,15 @@ import numpy as np
 from kscale.effects import (
     ApiError,
     Emit,
-    Event,
     GetMetric,
     GetScale,
     List,
     Moment,
-    Observation,
     Observe,
     Outcome,
     Progress,
-    PutScale,
     Steps,
-    Wait,
-    WriteStatus,
 )
-from kscale.errors import InputError
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.batch_specs import target_references
 from kscale.hpa.calculation import Replicas
@@ -44,6 +38,7 @@ from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import Decided, reconcile
 from kscale.hpa.records import Known, Reconciliation
+from kscale.hpa.running import Running
 from kscale.hpa.scale_target import TargetScale, ask_scale
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState
@@ -54,8 +49,6 @@ from kscale.snapshot.collector import collector_paused
 __all__ = ["Reconciled", "reconcile_all"]
 
 _METRICS: Final = BRANCHES.index("metrics")
-
-_Asking = GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,47 +98,6 @@ def reconcile_all(
     All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
     """
     return _Batch(hpas, kept, pods, scales, now, options, selectors, mapper, within).run()
-
-
-@dataclass(slots=True)
-class _Running:
-    """One HPA's reconcile under way, and what it has said so far."""
-
-    row: int
-    steps: Generator[_Asking, Outcome, Reconciliation]
-    at: Moment
-    events: list[Event] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
-    action: _Asking | None = None
-    record: Reconciliation | None = None
-    problem: Exception | None = None
-    begun: bool = False
-    by_columns: bool = False
-
-    def go_on(self, outcome: Outcome | None, answer: Callable[[_Running, _Asking], Outcome | None]) -> None:
-        """Until it ends, or does what ``answer`` has no outcome for."""
-        try:
-            if outcome is None:
-                self.begun = True
-                action = next(self.steps)
-            else:
-                self.at = outcome.at
-                action = self.steps.send(outcome)
-            while True:
-                if type(action) is Observe:
-                    self.observations += action.observations
-                elif type(action) is Emit:
-                    self.events += action.events
-                found = answer(self, action)
-                if found is None:
-                    self.action = action
-                    return
-                action = self.steps.send(found)
-        except StopIteration as stop:
-            self.record = stop.value
-        except InputError as error:
-            self.problem = error
-        self.action = None
 
 
 class _Batch:
@@ -219,7 +171,7 @@ class _Batch:
 
     # -- one by one --------------------------------------------------------------------------------------------------
 
-    def _begin(self, row: int) -> _Running:
+    def _begin(self, row: int) -> Running:
         """The step machine of one, as far as it gets without the world; of one that changes a size, not at all."""
         known, hpa = self._known(row), self.hpas[row]
         rescales = self.rescales[row]
@@ -227,7 +179,7 @@ class _Batch:
             target = TargetScale(known.scale, self.chosen.references.resources[row][0])
             state = _registered(self.chosen.rest[row])
             decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
-            out = _Running(row, decided.rest(), self.at, [], decided.observations, by_columns=True)
+            out = Running(row, decided.rest(), self.at, [], decided.observations, by_columns=True)
             begins = not decided.writes
         else:
             steps = reconcile(
@@ -239,7 +191,7 @@ class _Batch:
                 mapper=self.mapper,
                 known=known,
             )
-            out = _Running(row, steps, self.at)
+            out = Running(row, steps, self.at)
             begins = not rescales
         if begins:
             out.go_on(None, self._answer)
@@ -276,7 +228,7 @@ class _Batch:
             normalized = msgspec.structs.replace(normalized, recommendations=past.recommended(row))
         return Known(scale, replicas, normalized)
 
-    def _answer(self, of: _Running, action: Any) -> Outcome | None:
+    def _answer(self, of: Running, action: Any) -> Outcome | None:
         """What the batch knows, at once; None: the world has to be asked."""
         if type(action) in (Observe, Emit):
             return Outcome(at=of.at)
@@ -301,7 +253,7 @@ class _Batch:
 
     # -- in the world ------------------------------------------------------------------------------------------------
 
-    def _live(self, running: _Running, now: Moment) -> Steps[None]:
+    def _live(self, running: Running, now: Moment) -> Steps[None]:
         """What one does. Its time goes on from when it was decided: what it waited for others is not its own."""
         if self.until is not None and now > self.until:
             running.steps.close()
@@ -317,26 +269,26 @@ class _Batch:
             running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late), answer)
         yield from self._report_of(progress, running)
 
-    def _answer_anew(self, of: _Running, action: Any) -> Outcome | None:
+    def _answer_anew(self, of: Running, action: Any) -> Outcome | None:
         """As :meth:`_answer`, but the scale is read again before it is written."""
         if type(action) is GetScale and self.keys[of.row] in self.watched:
             return None
         return self._answer(of, action)
 
-    def _report_of(self, progress: Progress, running: _Running) -> Steps[None]:
+    def _report_of(self, progress: Progress, running: Running) -> Steps[None]:
         events, running.events = running.events, []
         observations, running.observations = running.observations, []
         yield from progress.emit(*events)
         yield from progress.observe(*observations)
 
-    def _report(self, runs: Sequence[_Running]) -> Steps[None]:
+    def _report(self, runs: Sequence[Running]) -> Steps[None]:
         """What those have said that are done."""
         yield from self.progress.emit(*[event for each in runs for event in each.events])
         yield from self.progress.observe(*[seen for each in runs for seen in each.observations])
 
     # -- what is remembered ------------------------------------------------------------------------------------------
 
-    def _result(self, runs: Sequence[_Running]) -> Reconciled:
+    def _result(self, runs: Sequence[Running]) -> Reconciled:
         histories, rest = self.decisions.memory.histories, list(self.given.rest)
         others: dict[int, HPAState] = {}
         done, unfinished = [], []

@@ -216,8 +216,8 @@ class Decisions:
         )
 
     def told(self, rows: Sequence[int]) -> list[DryRun[Reconciliation]]:
-        """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. They hold
-        neither what was asked nor what was counted. Raises what :attr:`problems` holds of one."""
+        """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. What
+        was asked and counted for those decisions is not in them. Raises what :attr:`problems` holds of one."""
         origin = self._known()
         given, references = origin.given, origin.chosen.references
         replicas = CalculatedRows(origin.chosen, given, self.metrics, origin.now)

@@ -301,7 +301,7 @@ class _Reconcile:
         elif proposal < current:
             self.reason = "All metrics below target"
         spec = now.hpa.spec
-        if self.known is not None and self.known.normalized is not None:
+        if self.known is not None:
             out = self.known.normalized
         else:
             out = normalize(

@@ -58,12 +58,12 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own.
 
     ``scale``: what it was decided by; ``replicas``: what the calculator says of each metric; ``normalized``: what
-    became of the proposal; None: that is worked out.
+    became of the proposal.
     """
 
     scale: Scale
     replicas: Sequence[Replicas]
-    normalized: Normalized | None = None
+    normalized: Normalized
 
     def holds(self, scale: Scale) -> bool:
         """Whether the same would be decided by another scale."""
