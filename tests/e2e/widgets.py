@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DEFINITION", "GROUP"]
+from kscale.objects.rest_mapping import ServedResource
+
+__all__ = ["DEFINITION", "GROUP", "WIDGETS"]
 
 GROUP = "/apis/duel.example.com/v1"
+WIDGETS = ServedResource("duel.example.com", "v1", "Widget", "widgets", True)
 DEFINITION: dict[str, Any] = {
     "metadata": {"name": "widgets.duel.example.com"},
     "spec": {

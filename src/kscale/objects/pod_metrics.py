@@ -17,8 +17,10 @@ from kscale.errors import InputError, Problem
 from kscale.objects.decode import from_json
 from kscale.objects.durations import parse_duration
 from kscale.objects.metrics import ContainerMetrics, MetricValue, PodMetrics, PodMetricsList
+from kscale.objects.numbered_texts import NumberedTexts
 from kscale.objects.quantity import DECIMAL_SI, Quantity, QuantityError
 from kscale.objects.times import nanoseconds
+from kscale.objects.whole_units import WholeUnits
 
 __all__ = ["PodUsage", "Samples"]
 
@@ -40,7 +42,7 @@ class PodUsage:
     - ``time`` int64[n]: when it was measured, ``window`` int64[n]: over which time; nanoseconds, the lowest int64 where
       there is no time;
     - ``ends`` int64[n]: behind the last container of each; ``container`` int32[k]: names in ``containers``;
-    - amounts by resource: :meth:`samples`.
+    - amounts by resource: :meth:`samples`, :meth:`columns`, :meth:`whole`; ``whole_units``: what is odd about them.
     """
 
     __slots__ = (
@@ -57,6 +59,7 @@ class PodUsage:
         "namespaces",
         "resources",
         "time",
+        "whole_units",
         "window",
     )
 
@@ -75,13 +78,14 @@ class PodUsage:
         resources: list[str],
         amount: list[NDArray[np.int64]],
         present: list[NDArray[np.uint8]],
+        whole: WholeUnits | None = None,
     ) -> None:
         self.keys, self.namespace, self.namespaces = keys, namespace, namespaces
         self.labels, self.label_sets = labels, label_sets
         self.time, self.window = time, window
         self.ends, self.container, self.containers = ends, container, containers
         self.resources = resources
-        self._amount, self._present = amount, present
+        self._amount, self._present, self.whole_units = amount, present, whole or WholeUnits()
         self._table: _names.NameTable | None = None
 
     @classmethod
@@ -98,6 +102,7 @@ class PodUsage:
             return cls.of(from_json(bytes(data), PodMetricsList).items)
         names, namespace, labels, time, window, ends, container, amount, present, *texts, odd = found
         namespaces, label_texts, containers, resources = texts
+        whole = WholeUnits()
         for what, row, resource, text in odd:
             try:
                 if what == "time":
@@ -105,7 +110,7 @@ class PodUsage:
                 elif what == "window":
                     window[row] = parse_duration(text)
                 else:
-                    amount[resource][row] = Quantity(text).milli_value()
+                    amount[resource][row] = whole.milli(resources[resource], row, Quantity(text))
             except (ValueError, QuantityError) as error:
                 item = row if what in ("time", "window") else int(np.searchsorted(ends, row, side="right"))
                 field = _FIELDS.get(what) or f"containers[].usage.{resources[resource]}"
@@ -115,18 +120,20 @@ class PodUsage:
         label_sets = [_LABELS.decode(text) for text in label_texts]
         return cls(
             keys, namespace, namespaces, labels, label_sets, time, window, ends, container, containers, resources,
-            amount, present,
+            amount, present, whole,
         )  # fmt: skip
 
     @classmethod
     def of(cls, items: Iterable[PodMetrics]) -> PodUsage:
         """Of objects. Raises :class:`~kscale.errors.InputError` for what is no time or no duration."""
         keys: list[str] = []
-        namespaces, containers, resources = _Numbers(), _Numbers(), _Numbers()
+        namespaces, containers, resources = NumberedTexts(), NumberedTexts(), NumberedTexts()
         label_numbers: dict[tuple[tuple[str, str], ...], int] = {}
         label_sets: list[_Labels] = []
-        namespace, labels, time, window, ends, container = [], [], [], [], [], []
+        namespace, labels, time, window, ends = [], [], [], [], []
+        container: list[int] = []
         amount: list[dict[int, int]] = []
+        whole = WholeUnits()
         for row, item in enumerate(items):
             metadata = item.metadata
             keys.append(f"{metadata.namespace}/{metadata.name}")
@@ -145,8 +152,11 @@ class PodUsage:
             except ValueError as error:
                 raise InputError(Problem(str(error), "", f"items[{row}] ({keys[-1]})")) from None
             for each in item.containers or ():
+                at = len(container)
                 container.append(containers.number(each.name))
-                amount.append({resources.number(name): used.milli_value() for name, used in each.usage.items()})
+                amount.append(
+                    {resources.number(name): whole.milli(name, at, used) for name, used in each.usage.items()}
+                )
             ends.append(len(container))
         columns = [np.zeros(len(container), np.int64) for _ in resources.texts]
         present = [np.zeros(len(container), np.uint8) for _ in resources.texts]
@@ -168,6 +178,7 @@ class PodUsage:
             resources.texts,
             columns,
             present,
+            whole,
         )
 
     @classmethod
@@ -178,7 +189,7 @@ class PodUsage:
 
         ``labels``: of pods, by (namespace, name). Raises :class:`~kscale.errors.InputError` for what is no time.
         """
-        namespaces, numbers = _Numbers(), np.full(len(items), -1, np.int32)
+        namespaces, numbers = NumberedTexts(), np.full(len(items), -1, np.int32)
         label_sets: list[_Labels] = []
         keys, namespace, time = [], [], []
         for row, item in enumerate(items):
@@ -215,13 +226,14 @@ class PodUsage:
         """All rows of several, in order."""
         if len(parts) == 1:
             return parts[0]
-        namespaces, containers, resources = _Numbers(), _Numbers(), _Numbers()
+        namespaces, containers, resources = NumberedTexts(), NumberedTexts(), NumberedTexts()
         for part in parts:
             for name in part.resources:
                 resources.number(name)
         total = sum(len(part.container) for part in parts)
         amount = [np.zeros(total, np.int64) for _ in resources.texts]
         present = [np.zeros(total, np.uint8) for _ in resources.texts]
+        whole = WholeUnits()
         keys: list[str] = []
         label_sets: list[_Labels] = []
         namespace, labels, container = [], [], []
@@ -229,8 +241,8 @@ class PodUsage:
         at = 0
         for part in parts:
             keys += part.keys
-            namespace.append(_renumbered(part.namespace, part.namespaces, namespaces))
-            container.append(_renumbered(part.container, part.containers, containers))
+            namespace.append(namespaces.renumbered(part.namespace, part.namespaces))
+            container.append(containers.renumbered(part.container, part.containers))
             labels.append(np.where(part.labels < 0, -1, part.labels + len(label_sets)).astype(np.int32))
             label_sets += part.label_sets
             ends.append(part.ends + at)
@@ -238,6 +250,7 @@ class PodUsage:
             for name, values, there in part.columns():
                 number = resources.number(name)
                 amount[number][at:end], present[number][at:end] = values, there
+            whole.append(part.whole_units, at)
             at = end
         no_number, no_time = np.empty(0, np.int32), np.empty(0, np.int64)
         return cls(
@@ -254,6 +267,7 @@ class PodUsage:
             resources.texts,
             amount,
             present,
+            whole,
         )
 
     def __len__(self) -> int:
@@ -265,7 +279,7 @@ class PodUsage:
     def __reduce__(self) -> tuple[object, ...]:
         names = (
             "keys", "namespace", "namespaces", "labels", "label_sets", "time", "window", "ends", "container",
-            "containers", "resources", "_amount", "_present",
+            "containers", "resources", "_amount", "_present", "whole_units",
         )  # fmt: skip
         return PodUsage, tuple(getattr(self, name) for name in names)
 
@@ -292,6 +306,12 @@ class PodUsage:
     def columns(self) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.uint8]]]:
         """(resource, milli-units, whether it is told) of every container."""
         return zip(self.resources, self._amount, self._present, strict=True)
+
+    def whole(self, resource: str) -> NDArray[np.int64]:
+        """``Quantity.Value()`` of every container's amount: whole units, rounded away from zero; 0: none is told."""
+        if resource not in self.resources:
+            return np.zeros(len(self.container), np.int64)
+        return self.whole_units.column(resource, self._amount[self.resources.index(resource)])
 
     def item(self, row: int) -> PodMetrics:
         """One row as an object."""
@@ -354,31 +374,13 @@ class PodUsage:
         amount, present = [each.copy() for each in self._amount], [each.copy() for each in self._present]
         for i, (_, values, there) in enumerate(changes.columns()):
             amount[i][target], present[i][target] = values[source], there[source]
+        whole = self.whole_units.replaced(changes.whole_units, dict(zip(source.tolist(), target.tolist(), strict=True)))
         out = PodUsage(
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
-            self.container, self.containers, self.resources, amount, present,
+            self.container, self.containers, self.resources, amount, present, whole,
         )  # fmt: skip
         out._table = self._table
         return out
-
-
-class _Numbers:
-    """Texts by number, in order of first appearance."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        found = self._numbers.get(text)
-        if found is None:
-            found = self._numbers[text] = len(self.texts)
-            self.texts.append(text)
-        return found
-
-
-def _renumbered(numbers: NDArray[np.int32], texts: Sequence[str], into: _Numbers) -> NDArray[np.int32]:
-    return np.array([into.number(text) for text in texts], np.int32)[numbers] if len(texts) else numbers
 
 
 def _moment(text: str | None) -> int:

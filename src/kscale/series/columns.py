@@ -32,7 +32,7 @@ class Series:
     """``series`` int32[n] into ``keys`` (and ``labels``), ``time`` int64[n] ns since 1970, ``value`` float64[n].
 
     Rows keep the order of their source; within a series times ascend strictly, and no value is NaN or infinite: see
-    :meth:`of`, which checks it.
+    :meth:`of`, which checks it. ``warnings``: what the source says of them, as that they are a part of the whole.
     """
 
     keys: tuple[SeriesKey, ...]
@@ -40,6 +40,7 @@ class Series:
     time: NDArray[np.int64]
     value: NDArray[np.float64]
     labels: tuple[Mapping[str, str], ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(

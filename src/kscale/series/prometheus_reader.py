@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -36,6 +37,7 @@ class _Answer(msgspec.Struct):
     status: str = "success"
     data: _Data | None = None
     error: str = ""
+    warnings: list[str] | None = None
 
 
 def read_prometheus(
@@ -43,7 +45,8 @@ def read_prometheus(
 ) -> Series:
     """The matrix of a range query; ``columns`` says which labels are ``namespace``, ``pod`` and ``container``.
 
-    All labels are kept with each series. Unless ``finite`` is False a value that is NaN or infinite is an error: leave
+    All labels are kept with each series, and what the answer warns of (Thanos and Mimir say there that it is a part of
+    the whole), each text once. Unless ``finite`` is False a value that is NaN or infinite is an error: leave
     it out in the query.
     """
     try:
@@ -76,7 +79,7 @@ def read_prometheus(
         at += found
     times = times[:at]
     times *= 1_000_000  # Prometheus keeps milliseconds
-    return Series.of(
+    series = Series.of(
         keys,
         np.repeat(np.arange(len(keys), dtype=np.int32), counts),
         times,
@@ -85,6 +88,7 @@ def read_prometheus(
         source=source,
         finite=finite,
     )
+    return replace(series, warnings=tuple(dict.fromkeys(answer.warnings or ())))
 
 
 def _value(text: str) -> float:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -47,7 +47,8 @@ class UsageBatch:
     ``cpu`` or ``memory`` is None where the source does not have it. ``workloads[k]`` is the workload that the source
     names for ``keys[k]``, or an empty text. Batches of one file may share ``keys`` and ``workloads``: lists that grow.
     ``labels[k]``: the labels of the pod as Prometheus has them (without ``label_`` or ``pod_label_``, every other
-    character than letters and digits an underscore); empty = none are told.
+    character than letters and digits an underscore); empty = none are told. ``warnings``: what the source says of a
+    whole file, with the first of its batches.
     """
 
     keys: Sequence[SeriesKey]
@@ -57,6 +58,7 @@ class UsageBatch:
     cpu: NDArray[np.float64] | None
     memory: NDArray[np.float64] | None
     labels: Sequence[Mapping[str, str]] = ()
+    warnings: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.time)
@@ -223,7 +225,10 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
         ],
         bool,
     )
-    yield from usage_of(series, is_memory, columns)
+    warnings = series.warnings
+    for batch in usage_of(series, is_memory, columns):
+        yield replace(batch, warnings=warnings)
+        warnings = ()
 
 
 def usage_of(

@@ -151,10 +151,15 @@ class Histograms:
         return Histogram(self, index)
 
     def resize(self, rows: int) -> None:
-        """Grow to ``rows`` histograms; the new ones are empty."""
-        more = Histograms(self.options, max(0, rows - len(self)), self.half_life)
+        """Grow to ``rows`` histograms; the new ones are empty, and their memory is not touched yet."""
+        old = len(self)
+        if rows <= old:
+            return
+        more = Histograms(self.options, rows, self.half_life)
         for name in ("weights", "total", "min_bucket", "max_bucket", "reference"):
-            setattr(self, name, np.concatenate([getattr(self, name), getattr(more, name)]))
+            column = getattr(more, name)
+            column[:old] = getattr(self, name)
+            setattr(self, name, column)
         self.bind()
 
     def clear(self, rows: int | Rows) -> None:

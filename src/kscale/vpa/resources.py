@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
 from kscale._native import _histogram
 from kscale.objects.base import ResourceList
-from kscale.objects.core import Pod
+from kscale.objects.core import Container, ContainerStatus, Pod
 from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
 from kscale.objects.vpa import RecommendedPodResources
 
@@ -24,7 +24,7 @@ __all__ = [
     "has_lower_resource",
     "memory_quantity",
     "resource_order",
-    "resources_source",
+    "resources_sources",
     "round_up",
     "scale_amount",
 ]
@@ -95,15 +95,24 @@ def current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, Re
     return None, None
 
 
-def resources_source(pod: Pod, container: str, *, init: bool = False) -> str:
-    """Where upstream reads the resources of a container: the label ``source`` of its metric; empty = nowhere."""
-    field, statuses, items = "Containers", pod.status.container_statuses, pod.spec.containers
-    if init:
-        field, statuses, items = "InitContainers", pod.status.init_container_statuses, pod.spec.init_containers
-    status = next((status for status in statuses if status.name == container), None)
-    if status is not None and status.resources is not None:
-        return f"Pod.Status.{field.removesuffix('s')}Statuses"
-    return f"Pod.Spec.{field}" if any(item.name == container for item in items) else ""
+def resources_sources(pod: Pod) -> tuple[str, ...]:
+    """Where upstream reads the resources of each container, then of each init container: the label ``source`` of its
+    metric."""
+    spec, status = pod.spec, pod.status
+    found = _sources("Container", spec.containers, status.container_statuses)
+    if not spec.init_containers:
+        return found
+    return found + _sources("InitContainer", spec.init_containers, status.init_container_statuses)
+
+
+def _sources(field: str, containers: Sequence[Container], statuses: Sequence[ContainerStatus]) -> tuple[str, ...]:
+    if not statuses:
+        return (f"Pod.Spec.{field}s",) * len(containers)
+    first = {status.name: status for status in reversed(statuses)}
+    told = {name for name, status in first.items() if status.resources is not None}
+    return tuple(
+        f"Pod.Status.{field}Statuses" if container.name in told else f"Pod.Spec.{field}s" for container in containers
+    )
 
 
 def has_lower_resource(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:

@@ -119,6 +119,8 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     groups: list[Group]
     expander: list[str] = []
     """Words of ``kscale serve expander``, which the autoscaler asks then; ``{groups}`` is a file of the groups."""
+    custom: bool = False
+    """The custom resource ``Widget`` is there (``e2e/widgets.py``)."""
     room: str = ""
     """Pods are resized in place, up to so much CPU a container; empty: nobody resizes them."""
     refuse: list[Refusal] = []

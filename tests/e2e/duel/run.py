@@ -24,6 +24,7 @@ from e2e.duel.programs import CLUSTER_AUTOSCALER, PROGRAMS, READS_METRICS, USER,
 from e2e.kubelet import FakeKubelet
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import MERGE, SERVED, connected
+from e2e.widgets import DEFINITION, WIDGETS
 from kscale.drivers.vpa_definitions import vpa_definitions
 from kscale.effects import to_text
 from kscale.objects.quantity import Quantity
@@ -68,8 +69,8 @@ class _Run:
         self.of_vpa = any(name.startswith("vpa-") for name in case.programs)
 
     async def run(self) -> Log:
-        if self.of_vpa:
-            await asyncio.to_thread(self.plane.define, *vpa_definitions())
+        definitions = [*(vpa_definitions() if self.of_vpa else ()), *([DEFINITION] if self.case.custom else ())]
+        await asyncio.to_thread(self.plane.define, *definitions)
         for group in self.case.groups:
             if group.start:
                 await asyncio.to_thread(self.cloud.start, group.name, group.start)
@@ -280,7 +281,7 @@ class _Run:
 
     async def _create(self, objects: Sequence[dict[str, Any]]) -> None:
         for obj in objects:
-            served = _BY_KIND[obj["kind"]]
+            served = WIDGETS if obj["kind"] == WIDGETS.kind else _BY_KIND[obj["kind"]]
             namespace = obj["metadata"].get("namespace", "default") if served.namespaced else ""
             await self._ask("POST", served.path(namespace), obj)
 
@@ -302,11 +303,12 @@ class _Run:
 
     async def _objects(self) -> dict[str, Any]:
         found = {}
-        for plural in (*SHOWN, *(SHOWN_OF_VPA if self.of_vpa else ())):
-            for each in (await self._ask("GET", SERVED[plural].path("")))["items"]:
+        shown = [SERVED[plural] for plural in (*SHOWN, *(SHOWN_OF_VPA if self.of_vpa else ()))]
+        for served in (*shown, *([WIDGETS] if self.case.custom else ())):
+            for each in (await self._ask("GET", served.path("")))["items"]:
                 kept = plain(each)
                 metadata = kept["metadata"]
-                name = "/".join(filter(None, (plural, metadata.get("namespace", ""), metadata["name"])))
+                name = "/".join(filter(None, (served.group_resource, metadata.get("namespace", ""), metadata["name"])))
                 if name.rpartition("/")[2] not in NOT_OURS:
                     found[name] = kept
         return found

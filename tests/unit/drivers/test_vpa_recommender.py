@@ -339,6 +339,31 @@ def test_a_history_of_prometheus() -> None:
     against(case)
 
 
+def test_a_part_of_the_history_is_told_as_such_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Thanos and Mimir give what they have, and warn."""
+
+    class Partial(OldPrometheus):
+        async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+            found = await super().query(question)
+            assert isinstance(found, bytes)
+            return json.dumps({**json.loads(found), "warnings": ["store s-1 is away"]}).encode()
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = Partial(**history_of(api, "web-0"))
+        build = partial(recommender_program, options=RecommenderOptions(storage="prometheus"), prometheus=source)
+        async with running(api, build):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert recommended(api)["c"]["cpu"] == "476m"
+
+    with caplog.at_level("ERROR", "kscale"):
+        against(case)
+    said = [each.getMessage() for each in caplog.records]
+    assert said.count("Prometheus warns of the cluster history: store s-1 is away") == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

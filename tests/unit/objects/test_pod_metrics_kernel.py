@@ -15,8 +15,9 @@ from kscale._native import _pod_metrics
 from kscale.errors import InputError
 from kscale.hpa.metrics_client import pod_usage
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import MetricValue, PodMetrics
+from kscale.objects.metrics import MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.quantity import Quantity
 
 texts = st.one_of(st.sampled_from(["web-1", "a", "log", "main"]), st.text(st.characters(codec="utf-8"), max_size=6))
 amounts = st.one_of(
@@ -152,6 +153,38 @@ def test_rows_that_change() -> None:
         before.with_changes(
             PodUsage.from_json(document([{"metadata": {"name": "x", "namespace": "b"}, "window": "1s"}]))
         )
+
+
+odd = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "-", "+"]),
+    st.one_of(
+        st.integers(0, 10**19).map(str),
+        st.decimals(0, 10_000, places=12).map("{:f}".format),
+        st.decimals(0, 2, places=2).map("{:f}".format),
+    ),
+    st.sampled_from(["", "n", "u", "m", "k", "M", "P", "E", "Ki", "Gi", "Ti", "Pi", "Ei", "e3", "e-2"]),
+)
+
+
+@given(st.lists(odd, min_size=1, max_size=8), st.lists(odd, min_size=1, max_size=8))
+def test_whole_units_are_those_of_the_quantity(first: list[str], second: list[str]) -> None:
+    def listed(amounts: list[str], name: str = "x") -> bytes:
+        containers = [{"name": f"c{i}", "usage": {"memory": amount}} for i, amount in enumerate(amounts)]
+        return document([{"metadata": {"name": name, "namespace": "b"}, "window": "1s", "containers": containers}])
+
+    def values(amounts: list[str]) -> list[int]:
+        return [Quantity(amount).value() for amount in amounts]
+
+    native = PodUsage.from_json(listed(first))
+    read = PodUsage.of(from_dict(json.loads(listed(second, "y")), PodMetricsList).items)
+    assert native.whole("memory").tolist() == values(first)
+    assert native.whole("cpu").tolist() == [0] * len(first)
+    joined = pickle.loads(pickle.dumps(PodUsage.joined([native, read])))
+    assert joined.whole("memory").tolist() == values(first) + values(second)
+    changed = joined.with_changes(PodUsage.from_json(listed(second[::-1], "y")))
+    assert changed.whole("memory").tolist() == values(first) + values(second[::-1])
+    assert joined.whole("memory").tolist() == values(first) + values(second)
 
 
 def test_values_of_a_custom_metric() -> None:

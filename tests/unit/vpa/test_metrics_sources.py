@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from kscale.effects import Action, ApiError, GetMetric, Progress
 from kscale.errors import InputError
-from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValueList, PodMetrics
+from kscale.objects.decode import from_dict, from_json
+from kscale.objects.metrics import ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.vpa import RecommenderOptions, RecommenderState
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
@@ -48,6 +50,17 @@ def test_two_samples_of_each_container() -> None:
         (2, (T0 + 1) * SECOND, 0, CPU_SAMPLE),
         (2, (T0 + 1) * SECOND, 0, MEMORY_SAMPLE),
     ]
+
+
+@pytest.mark.parametrize("memory", ["10P", "9.3E", "-1500m", "-1.5", "-0.3Ki", "0.1", "1536m"])
+def test_columns_say_the_same_of_memory_however_large_or_negative(memory: str) -> None:
+    usage = [{"name": "app", "usage": {"cpu": "1", "memory": memory}}]
+    item = {"metadata": {"name": "a", "namespace": "b"}, "timestamp": "2026-01-05T00:00:00Z", "window": "30s"}
+    document = json.dumps({"items": [item | {"containers": usage}]}).encode()
+    items = from_json(document, PodMetricsList).items
+    expected = usage_of_pods(items)
+    for found in (PodUsage.of(items), PodUsage.from_json(document)):
+        assert usage_of_columns(found).value.tolist() == expected.value.tolist() == [1000, Quantity(memory).value()]
 
 
 @pytest.mark.parametrize("timestamp", [None, "today"])

@@ -57,6 +57,16 @@ def test_a_cluster_and_a_file(tmp_path: Path) -> None:
     assert vpa.recommend(cluster, path) == vpa.recommend(cluster, str(path)) == vpa.recommend(items(), [batch()])
 
 
+def test_what_a_saved_answer_warns_of_is_told_once(tmp_path: Path) -> None:
+    labels = {"namespace": "shop", "pod": "web-5d4f8-abcde", "container": "app", "resource": "cpu"}
+    result = [{"metric": labels, "values": [[START + 60 * i, "0.1"] for i in range(200)]}]
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": result}, "warnings": ["a store is away"]}
+    path = tmp_path / "usage.json"
+    path.write_bytes(msgspec.json.encode(answer))
+    counts = vpa.recommend(items(), path).counts
+    assert (counts["samples"], counts["warnings of the source: a store is away"]) == (200, 1)
+
+
 @pytest.mark.parametrize("now", [datetime(2026, 1, 5, 4, tzinfo=UTC), (START + 4 * 3600) * SECOND])
 def test_the_moment_asked_about(now: datetime | int) -> None:
     assert vpa.recommend(items(), [batch()], now=now).now == "2026-01-05T04:00:00Z"

@@ -174,13 +174,14 @@ def test_refusals_and_what_cannot_be_read() -> None:
         assert isinstance(unknown, ApiError)
         text = 'unable to map kind Odd.x.y to resource: no matches for kind "Odd" in group "x.y"'
         assert unknown.message == text
-        ITEM["timestamp"], before = "soon", ITEM["timestamp"]
-        try:
-            unreadable = await metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
-        finally:
-            ITEM["timestamp"] = before
-        assert isinstance(unreadable, ApiError)
-        assert "items[0]" in unreadable.message
+        for field, text in (("timestamp", "soon"), ("window", "a while")):  # of one item, as client-go has it
+            before, ITEM[field] = ITEM[field], text
+            try:
+                unreadable = await metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
+            finally:
+                ITEM[field] = before
+            assert isinstance(unreadable, ApiError)
+            assert f"items[0].{field}" in unreadable.message.replace(": ", ".")
         server.refusing = True
         refused = await metrics.get(GetMetric(api="external", namespace="shop", metric="q"))
         assert isinstance(refused, ApiError)

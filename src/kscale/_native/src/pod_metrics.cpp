@@ -12,7 +12,8 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-// A quantity in milli-units, rounded away from zero: [+-]digits[.digits][suffix], if it fits.
+// A quantity in milli-units, rounded away from zero: [+-]digits[.digits][suffix], if it fits and its whole units are
+// these, rounded in the same way.
 bool milli(std::string_view text, std::int64_t& out) noexcept {
   std::size_t at = 0;
   const bool negative = !text.empty() && text[0] == '-';
@@ -29,7 +30,7 @@ bool milli(std::string_view text, std::int64_t& out) noexcept {
     fraction += point;
     if (++digits > 18) return false;
   }
-  if (digits == 0) return false;
+  if (digits == 0 || (negative && fraction > 0)) return false;  // Go may round the latter towards zero
   int power = 3;  // of ten, to milli
   int binary = 0;
   const std::string_view suffix = text.substr(at);

@@ -133,6 +133,7 @@ class Feed:
 
     def add(self, batch: UsageBatch) -> None:
         """One batch."""
+        self.counts.update(f"warnings of the source: {text}" for text in batch.warnings)
         if not len(batch):
             return
         self._know(batch)

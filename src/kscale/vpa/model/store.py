@@ -110,8 +110,7 @@ class Store:
 
     def take_rows(self, count: int) -> _Times:
         """So many fresh aggregates, as if taken one by one."""
-        if len(self.free_rows) < count:
-            self._grow_rows(count - len(self.free_rows))
+        self._grow_rows(count - len(self.free_rows))
         rows = np.array([self.free_rows.pop() for _ in range(count)], np.int64)
         self._renew(rows)
         return rows

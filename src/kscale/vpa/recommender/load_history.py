@@ -35,7 +35,8 @@ def init_from_prometheus_steps(
 ) -> StepsOf[Within | Observe, list[str]]:
     """Asks Prometheus for usage and labels, and takes them in; each question may take ``timeout`` nanoseconds.
 
-    Texts of what went wrong come back: without a whole answer to each question nothing is taken in. Pods are taken in
+    Texts of what went wrong come back: without an answer to each question nothing is taken in; one that is a part of
+    the whole, as Prometheus warns then, is. Pods are taken in
     by name, the samples of each container by time; pods that are not there any more go with the first round.
     """
     progress = Progress(moment(now))
@@ -52,13 +53,18 @@ def init_from_prometheus_steps(
             found.append(series)
         try:
             asked = QueryPrometheus(query=history.metric_for_pod_labels, end=progress.now)
-            labels = last_labels(history, (yield from _ask(asked, history, progress, timeout)))
+            told = yield from _ask(asked, history, progress, timeout)
+            labels = last_labels(history, told)
         except InputError as error:
             raise _HistoryError(f"cannot read last labels: {error}") from None
     except (_HistoryError, InputError) as error:
         return [f"Cannot get cluster history: {error}"]
     cpu, memory = found
-    return _take_in(state, cpu, memory, labels, progress.now)
+    warnings = dict.fromkeys(text for series in (cpu, memory, told) for text in series.warnings)
+    return [
+        *(f"Prometheus warns of the cluster history: {text}" for text in warnings),
+        *_take_in(state, cpu, memory, labels, progress.now),
+    ]
 
 
 def _ask(

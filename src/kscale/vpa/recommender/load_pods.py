@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from kscale.effects import List, Progress, StepsOf
 from kscale.objects.core import Pod
+from kscale.snapshot.collector import collector_paused
 from kscale.vpa.model import RecommenderState, Vpa
 from kscale.vpa.model.pods import PodKey
 from kscale.vpa.recommender.records import PodChanges
-from kscale.vpa.resources import resources_source
+from kscale.vpa.resources import resources_sources
 
 __all__ = ["load_pods", "load_pods_steps"]
 
@@ -45,15 +46,14 @@ def load_pods_steps(
     return sorted(gone)
 
 
+@collector_paused()
 def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
     """Takes in pods in this order, each at most once."""
     saver = state.options.memory_saver
     for pod in pods:
         labels = pod.metadata.labels or {}
         containers, init_containers = pod.spec.containers, pod.spec.init_containers
-        sources = tuple(resources_source(pod, container.name) for container in containers)
-        if init_containers:
-            sources += tuple(resources_source(pod, container.name, init=True) for container in init_containers)
+        sources = resources_sources(pod)
         key = (pod.namespace, pod.name)
         if saver:
             if not state.is_selected(pod.namespace, labels):

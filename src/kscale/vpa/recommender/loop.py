@@ -25,6 +25,7 @@ from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.metrics import ExternalMetricValueList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+from kscale.snapshot.collector import collector_paused
 from kscale.vpa.checkpoint import load_all
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.metrics import ExecutionTimer, observation
@@ -88,6 +89,7 @@ def recommender_steps(
     return result
 
 
+@collector_paused()
 def run_once(state: RecommenderState, given: RecommenderRound, *, now: datetime | Moment) -> RecommenderResult:
     """A round as if everything succeeded, and as if there were nothing but what is given: no usage, no other scales, no
     checkpoints to delete. What it would have done and counted is in the result; ``state`` is changed.

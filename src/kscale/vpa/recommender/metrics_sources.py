@@ -66,8 +66,7 @@ def usage_of_columns(found: PodUsage) -> Usage:
     for name, milli, _ in found.columns():
         if name == CPU:
             values[:, CPU_SAMPLE] = milli
-        elif name == MEMORY:
-            values[:, MEMORY_SAMPLE] = -(-milli // 1000)  # bytes, rounded up as Quantity.Value does
+    values[:, MEMORY_SAMPLE] = found.whole(MEMORY)
     return Usage(
         names_of_containers(found),
         np.repeat(np.arange(len(values), dtype=np.int32), 2),

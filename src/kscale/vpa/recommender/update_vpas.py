@@ -21,6 +21,7 @@ from kscale.effects import (
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import to_dict
 from kscale.objects.vpa import VerticalPodAutoscalerStatus
+from kscale.snapshot.collector import collector_paused
 from kscale.vpa.logic import recommended_amounts
 from kscale.vpa.metrics import Tally
 from kscale.vpa.model import RecommenderState, Vpa
@@ -54,6 +55,7 @@ def update_vpas_steps(
     return results
 
 
+@collector_paused()
 def recommend_for(
     state: RecommenderState, vpas: Sequence[Vpa], now: Moment, diagnostics: list[str], quality: Quality
 ) -> list[VpaResult]:
