@@ -41,6 +41,7 @@ from kscale.vpa.recommender import (
     pod_changes,
     recommender_steps,
 )
+from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.scales import REFRESH_INTERVAL, ScaleCache
 from kscale.vpa.updater.controlled import controlled_pods_steps, live_pods, select_steps
 from kscale.world.metrics.rest import RESTMetrics
@@ -75,8 +76,8 @@ class VpaRecommender:
 
     ``scales``: what is remembered of scales; ``history``: what Prometheus is asked for where ``storage`` is
     ``prometheus``, and ``query_timeout`` for how long; ``monitored`` is called when the history is loaded,
-    ``active`` after each round, and ``explain`` told what its recommendations would do to nodes. ``state`` is what it
-    knows.
+    ``active`` after each round, and ``explain`` told what its recommendations would do to nodes. ``advisor``: a
+    strategy that says what targets become. ``state`` is what it knows.
     """
 
     name = "vpa-recommender"
@@ -91,6 +92,7 @@ class VpaRecommender:
         monitored: Callable[[], None] = lambda: None,
         active: Callable[[], None] = lambda: None,
         explain: Callable[[VPARoundPlan], None] | None = None,
+        advisor: StrategyAdvisor | None = None,
         threads: int = 1,
     ) -> None:
         self.options = options or RecommenderOptions()
@@ -103,6 +105,7 @@ class VpaRecommender:
         self._history = history or PrometheusHistory(namespace=self.options.vpa_object_namespace)
         self._query_timeout = duration(query_timeout)
         self._monitored, self._active = monitored, active
+        self._advisor = advisor
         self._first = True
         self._rounds: Ticker | None = None
         self._refreshes: Ticker | None = None
@@ -182,7 +185,12 @@ class VpaRecommender:
             yield from self._begin(sight, progress)
             return
         given = RecommenderRound(vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms)
-        result = yield from recommender_steps(self.state, given, now=progress.now)
+        if self._advisor is not None:
+            try:
+                self._advisor.notice(sight.pods.changed, sight.ooms)
+            except InputError as error:
+                _log.error("A kill for memory cannot be read: %s", error)
+        result = yield from recommender_steps(self.state, given, now=progress.now, advisor=self._advisor)
         self._tell(result)
         if self._planner is not None:
             progress = Progress((yield from progress.clock()))
@@ -261,9 +269,10 @@ def recommender_program(
     query_timeout: timedelta = timedelta(minutes=5),
     prometheus: History | None = None,
     explain: Callable[[VPARoundPlan], None] | None = None,
+    advisor: StrategyAdvisor | None = None,
 ) -> Program:
-    """The recommender on what a process has. ``prometheus`` is asked for ``history`` where ``storage`` says so;
-    ``explain``: see :class:`VpaRecommender`."""
+    """The recommender on what a process has. ``prometheus`` is asked for ``history`` where ``storage`` says so, and for
+    what the ``advisor`` wants; ``explain``: see :class:`VpaRecommender`."""
     health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
     rng = random.Random()
     driver = VpaRecommender(
@@ -274,6 +283,7 @@ def recommender_program(
         monitored=lambda: health.start_monitoring(around.steady.now()),
         active=lambda: health.update_last_activity(around.steady.now()),
         explain=explain,
+        advisor=advisor,
     )
     source = RESTMetrics(around.client, around.resources, around.steady)
     return Program(driver=driver, metrics=RECOMMENDER_METRICS, health=health, source=source, prometheus=prometheus)

@@ -135,9 +135,11 @@ class Player:
 
     def _program(self, config: Path) -> list[str]:
         (port,) = free_ports(1)
+        secure = self._binaries is not None and self._name == "horizontal"
+        self.metrics_url = f"{'https' if secure else 'http'}://127.0.0.1:{port}/metrics"
         if self._binaries is None:
             words = [sys.executable, "-m", "kscale", "run", self._name, f"--address=127.0.0.1:{port}"]
-        elif self._name == "horizontal":
+        elif secure:
             return self._controller_manager(config, port)
         else:
             words = [str(self._binaries / self.known.binary), f"--address=127.0.0.1:{port}"]

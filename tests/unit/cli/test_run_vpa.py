@@ -20,6 +20,7 @@ from kscale.schemas import schema
 from kscale.series.prometheus_history import PrometheusHistory
 from kscale.vpa.advice.records import Effect
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
+from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from unit.cli.support import kscale as run
 
 RAN: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -72,7 +73,13 @@ def test_the_recommenders_flags() -> None:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("--strategy=percentile", "--strategy is not taken: strategies want every sample"),
+        (
+            "--strategy=percentile",
+            "--strategy: percentile wants the samples of the past days, which checkpoints",
+        ),
+        ("--strategy=krr", "no strategy 'krr'; there are "),
+        ("--setting=cpu_percentile=50", "strategy vpa has no setting cpu_percentile"),
+        ("--strategy-interval=1h", "--strategy-interval: has no effect without a --strategy of samples"),
         ("--min-checkpoints=5", "--min-checkpoints is not taken: it has no effect"),
         ("--profiling", "--profiling is not taken: there is no pprof here"),
         ("--recommender-interval=soon", "--recommender-interval"),
@@ -115,6 +122,33 @@ def test_a_history_of_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "are mutually exclusive and can't be set together." in both.stderr
     assert run("run", "vpa-recommender").code == 0
     assert RAN[0][0][2].keywords["prometheus"] is None
+
+
+PERCENTILE = ("run", "vpa-recommender", "--storage=prometheus", "--strategy=percentile")
+
+
+def test_a_strategy_of_samples() -> None:
+    assert run(*PERCENTILE, "--setting=cpu-percentile=50", "--strategy-interval=10m", "--history-length=2d").code == 0
+    assert isinstance(RAN[0][0][2].keywords["advisor"], StrategyAdvisor)
+    RAN.clear()
+    assert run("run", "vpa-recommender", "--storage=prometheus").code == 0
+    assert RAN[0][0][2].keywords["advisor"] is None
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--history-resolution=1m", "a history of 8d by 1m are more than 11,000 values of a container"),
+        ("--history-resolution=0", "more than 11,000 values"),
+        ("--strategy-interval=soon", "--strategy-interval"),
+        ("--strategy-interval=0s", "--strategy-interval: 0s is not more than 0"),
+        ("--setting=cpu_percentile=101", "strategy percentile"),
+    ],
+)
+def test_what_a_strategy_refuses(argument: str, said: str) -> None:
+    found = run(*PERCENTILE, argument)
+    assert (found.code, bool(RAN)) == (2, False)
+    assert said in found.stderr
 
 
 def test_namespaces_that_exclude_each_other() -> None:

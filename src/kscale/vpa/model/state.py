@@ -92,6 +92,15 @@ class RecommenderState:
         """The VPAs that select a label set, by name."""
         return [self.vpas[label_set.namespace, name] for name in label_set.vpas]
 
+    def selecting(self, namespace: str, pod: str, labels: Mapping[str, str] | None) -> list[Vpa]:
+        """The VPAs that select a pod, by name: one that is not known (any more) by the labels that it had."""
+        known = self.pods.get((namespace, pod))
+        if known is not None:
+            return self.vpas_of(known.label_set)
+        if labels is None:
+            return []
+        return sorted(self._vpa_index.matching(namespace, labels), key=attrgetter("name"))
+
     def is_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether some VPA selects pods with these labels."""
         return next(self._vpa_index.matching(namespace, labels), None) is not None

@@ -17,7 +17,7 @@ from kscale.vpa.metrics import observation
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, RecommenderState, Usage, add_usage
 from kscale.vpa.model.usage import ContainerName
 
-__all__ = ["init_from_prometheus_steps"]
+__all__ = ["ask_steps", "init_from_prometheus_steps"]
 
 _REQUESTS: Final = "vpa_recommender_prometheus_client_api_requests_count"
 _DURATIONS: Final = "vpa_recommender_prometheus_client_api_requests_duration_seconds"
@@ -46,14 +46,14 @@ def init_from_prometheus_steps(
         for question in questions:
             asked = QueryPrometheus(query=question.query, start=question.start, end=question.end, step=question.step)
             try:
-                series = yield from _ask(asked, history, progress, timeout)
+                series = yield from ask_steps(asked, history, progress, timeout)
                 container_keys(history, series)
             except InputError as error:
                 raise _HistoryError(f"cannot get usage history: {error}") from None
             found.append(series)
         try:
             asked = QueryPrometheus(query=history.metric_for_pod_labels, end=progress.now)
-            told = yield from _ask(asked, history, progress, timeout)
+            told = yield from ask_steps(asked, history, progress, timeout)
             labels = last_labels(history, told)
         except InputError as error:
             raise _HistoryError(f"cannot read last labels: {error}") from None
@@ -67,10 +67,13 @@ def init_from_prometheus_steps(
     ]
 
 
-def _ask(
+def ask_steps(
     question: QueryPrometheus, history: PrometheusHistory, progress: Progress, timeout: int
 ) -> StepsOf[Within | Observe, Series]:
-    """The answer to one question; raises InputError."""
+    """Prometheus's answer to one question, which may take ``timeout`` nanoseconds, counted under upstream's names.
+
+    Raises :class:`~kscale.errors.InputError`.
+    """
     begun = progress.now
 
     def ask(at: Moment) -> StepsOf[QueryPrometheus, Outcome]:

@@ -36,6 +36,7 @@ from kscale.vpa.recommender.load_pods import load_pods_steps
 from kscale.vpa.recommender.load_vpas import load_vpas_steps
 from kscale.vpa.recommender.maintain_checkpoints import maintain_checkpoints_steps
 from kscale.vpa.recommender.records import RecommenderAction, RecommenderResult, RecommenderRound
+from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.recommender.update_vpas import update_vpas_steps
 from kscale.vpa.scales import without_asking
 
@@ -43,7 +44,11 @@ __all__ = ["init_from_checkpoints", "init_from_checkpoints_steps", "recommender_
 
 
 def recommender_steps(
-    state: RecommenderState, given: RecommenderRound, *, now: datetime | Moment
+    state: RecommenderState,
+    given: RecommenderRound,
+    *,
+    now: datetime | Moment,
+    advisor: StrategyAdvisor | None = None,
 ) -> StepsOf[RecommenderAction, RecommenderResult]:
     """One round: yields what is to be asked and done, is sent how it went, returns what it decided.
 
@@ -52,6 +57,8 @@ def recommender_steps(
     select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``, ``UpdateVPAs`` (a ``Patch``
     of each status that changed), ``MaintainCheckpoints`` (``Patch``, where there is none yet ``Create``; ``List`` and
     ``Delete`` of orphans) and ``GarbageCollect``. Each is timed (``execution_latency_seconds``).
+
+    ``advisor``: asks Prometheus before ``UpdateVPAs`` (as a part of it), and says what targets become.
     """
     progress = Progress(moment(now))
     timer = ExecutionTimer(progress, "recommender")
@@ -78,7 +85,11 @@ def recommender_steps(
     for key in gone:
         state.delete_pod(key)
     yield from timer.step("DeleteRemovedPods")
-    result.vpas = yield from update_vpas_steps(state, progress, said)
+    advice = None
+    if advisor is not None:
+        said += yield from advisor.refresh_steps(state, progress)
+        advice = advisor.advice
+    result.vpas = yield from update_vpas_steps(state, progress, said, advice)
     yield from timer.step("UpdateVPAs")
     yield from maintain_checkpoints_steps(state, given.vpas, progress, said)
     yield from timer.step("MaintainCheckpoints")

@@ -20,16 +20,17 @@ from kscale.effects import (
 )
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import to_dict
-from kscale.objects.vpa import VerticalPodAutoscalerStatus
+from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscalerStatus
 from kscale.snapshot.collector import collector_paused
 from kscale.vpa.logic import recommended_amounts
 from kscale.vpa.metrics import Tally
 from kscale.vpa.model import RecommenderState, Vpa
-from kscale.vpa.model.vpa import CONFIG_UNSUPPORTED, NO_PODS_MATCHED
+from kscale.vpa.model.vpa import CONFIG_UNSUPPORTED, NO_PODS_MATCHED, RECOMMENDATION_PROVIDED
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.postprocess import apply_policy, integer_cpu
 from kscale.vpa.quality import Quality
 from kscale.vpa.recommender.records import VpaResult
+from kscale.vpa.recommender.strategy_advice import Advice, advised_amounts
 from kscale.vpa.resources import CPU, MEMORY
 
 __all__ = ["API_VERSION", "recommend_for", "same_status", "update_vpas_steps"]
@@ -39,14 +40,18 @@ _OBJECTS: Final = "vpa_recommender_vpa_objects_count"
 _LATENCY: Final = "vpa_recommender_recommendation_latency_seconds"
 _MODES: Final = ("Auto", "InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
 _VERSIONS: Final = ("v1", "v1beta1", "v1beta2")
+_NO_SAMPLES: Final = ("NoSamples", "Prometheus has given no samples for the strategy yet; what was recommended stays")
 
 
 def update_vpas_steps(
-    state: RecommenderState, progress: Progress, diagnostics: list[str]
+    state: RecommenderState, progress: Progress, diagnostics: list[str], advice: Advice | None = None
 ) -> StepsOf[Together | Observe, list[VpaResult]]:
-    """Recommends for the VPAs that are observed, and writes the statuses that changed, some side by side."""
+    """Recommends for the VPAs that are observed, and writes the statuses that changed, some side by side.
+
+    ``advice``: see :func:`recommend_for`.
+    """
     tally = Tally()
-    results = recommend_for(state, list(state.observed_vpas()), progress.now, diagnostics, Quality(tally))
+    results = recommend_for(state, list(state.observed_vpas()), progress.now, diagnostics, Quality(tally), advice)
     written = [_write(result, diagnostics) for result in results if result.status_written]
     if written:
         yield from progress.together(written, at_most=state.options.update_worker_count)
@@ -57,16 +62,25 @@ def update_vpas_steps(
 
 @collector_paused()
 def recommend_for(
-    state: RecommenderState, vpas: Sequence[Vpa], now: Moment, diagnostics: list[str], quality: Quality
+    state: RecommenderState,
+    vpas: Sequence[Vpa],
+    now: Moment,
+    diagnostics: list[str],
+    quality: Quality,
+    advice: Advice | None = None,
 ) -> list[VpaResult]:
-    """Recommendation, post-processors, conditions of each VPA: what its status becomes. Nothing is written."""
+    """Recommendation, post-processors, conditions of each VPA: what its status becomes. Nothing is written.
+
+    ``advice``: a strategy's, which takes the place of upstream's targets; a VPA that it has nothing of keeps what its
+    status has, and says so.
+    """
     options = state.options
     ordered = sorted(vpas, key=lambda vpa: vpa.key)
     raw = dict(zip((vpa.key for vpa in ordered), recommended_amounts(state, ordered), strict=True))
     most = _global_max(options)
     results = []
     for vpa in vpas:
-        recommendation = raw[vpa.key]
+        recommendation = raw[vpa.key] if advice is None else _advised(vpa, raw[vpa.key], advice, options)
         if options.cpu_integer_post_processor_enabled:
             recommendation = integer_cpu(recommendation, vpa.annotations)
         capped = apply_policy(recommendation, vpa.resource_policy, most)
@@ -76,6 +90,8 @@ def recommend_for(
         if vpa.has_recommendation and not had:
             quality.into.observe(_LATENCY, {}, _waited(vpa, now))
         vpa.update_conditions(now)
+        if advice is not None and vpa.key not in advice and vpa.pod_count > 0:
+            vpa.set_condition(RECOMMENDATION_PROVIDED, vpa.has_recommendation, *_NO_SAMPLES, now)
         missing = state.record_recommendation(vpa, now)
         if missing:
             diagnostics.append(missing)
@@ -91,6 +107,15 @@ def recommend_for(
             )
         )
     return results
+
+
+def _advised(
+    vpa: Vpa, raw: RecommendedPodResources, advice: Advice, options: RecommenderOptions
+) -> RecommendedPodResources:
+    own = advice.get(vpa.key)
+    if own is None:
+        return vpa.recommendation or RecommendedPodResources()
+    return advised_amounts(raw, own, options)
 
 
 def _write(result: VpaResult, diagnostics: list[str]) -> Machine:

@@ -13,17 +13,22 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 import typer
 
-from kscale.cli.go_flags import GoCommand
+from kscale.cli.completion import strategy_names
+from kscale.cli.go_flags import GoCommand, flags_given_of
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.recommend_options import setting_of
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
-from kscale.effects import timedelta_of
+from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
+from kscale.objects.durations import parse_duration
 from kscale.series.prometheus_history import PrometheusHistory, authorization, parse_prometheus_duration
 from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
+from kscale.vpa.strategies import Recommender, find_strategy, strategies
 
 __all__ = ["COMMAND", "command"]
 
@@ -80,17 +85,16 @@ _HISTORY: Final = {
 }
 HistoryFlags: Any = flags_of("HistoryFlags", PrometheusHistory, _HISTORY, panel="Prometheus")
 _PANEL: Final = "Prometheus"
+_STRATEGY: Final = "Strategy"
 RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS, panel=PANEL)
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's; strategies are of ``kscale recommend`` alone."""
+    """Its flags are upstream's, and those of strategies and plans."""
 
     refused: ClassVar[Mapping[str, str]] = {
         **REFUSED,
         "min-checkpoints": "it has no effect: --update-worker-count says how many are written at least",
-        "strategy": "strategies want every sample, of which only histograms are kept here; kscale recommend "
-        "--prometheus-url has them",
     }
 
 
@@ -175,6 +179,58 @@ class PrometheusFlags(OptionGroup):
 
 
 @dataclass
+class StrategyFlags(OptionGroup):
+    """What becomes the target."""
+
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            autocompletion=strategy_names,
+            help=f"What targets are: one of {', '.join(strategies())}; or your own: module:Class, file.py:Class. Those "
+            "that want samples need --storage=prometheus.",
+            rich_help_panel=_STRATEGY,
+        ),
+    ] = Recommender.name
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.", rich_help_panel=_STRATEGY
+        ),
+    ] = None
+    strategy_interval: Annotated[
+        str,
+        typer.Option(
+            "--strategy-interval",
+            metavar="DURATION",
+            help="How often Prometheus is asked for the samples of --history-length.",
+            rich_help_panel=_STRATEGY,
+        ),
+    ] = "1h0m0s"
+
+    def advisor(
+        self, options: RecommenderOptions, history: PrometheusHistory, timeout: timedelta
+    ) -> StrategyAdvisor | None:
+        """Who asks the strategy; None for upstream's own way. Raises InputError."""
+        strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
+        if type(strategy) is Recommender:
+            idle = [flag for flag in flags_given_of(self) if flag == "--strategy-interval"]
+            if idle:
+                raise InputError(Problem("has no effect without a --strategy of samples", field=idle[0]))
+            return None
+        if strategy.needs_samples and options.use_checkpoints:
+            text = f"{self.strategy} wants the samples of the past days, which checkpoints do not hold: "
+            raise InputError(Problem(text + "--storage=prometheus asks Prometheus for them", field="--strategy"))
+        try:
+            interval = parse_duration(self.strategy_interval)
+        except ValueError as error:
+            raise InputError(Problem(str(error), field="--strategy-interval")) from None
+        if interval <= 0:
+            raise InputError(Problem(f"{self.strategy_interval} is not more than 0", field="--strategy-interval"))
+        return StrategyAdvisor(strategy, history, interval=interval, timeout=duration(timeout))
+
+
+@dataclass
 class ExplainFlags(OptionGroup):
     """What is told after a round."""
 
@@ -197,6 +253,7 @@ def command(
     flags: RecommenderFlags,
     prometheus: PrometheusFlags,
     history: HistoryFlags,
+    strategy: StrategyFlags,
     explaining: ExplainFlags,
     world: WorldFlags,
 ) -> None:
@@ -206,7 +263,8 @@ def command(
     the stock recommender, or beside it under another --recommender-name.
     """
     options = struct_of(flags, RecommenderOptions)
-    if ran_simulated(world, "vpa_recommender", options, idle=[process, api, lease, prometheus, history, explaining]):
+    idle = [process, api, lease, prometheus, history, strategy, explaining]
+    if ran_simulated(world, "vpa_recommender", options, idle=idle):
         return
     prometheus.authorization()
     asked = msgspec.structs.replace(
@@ -215,6 +273,7 @@ def command(
         container_name_label=options.container_name_label,
     )
     asked.range_queries(0)  # durations are none: said now, and not once it runs
+    advisor = strategy.advisor(options, asked, prometheus.timeout())
     from kscale.drivers.vpa_recommender import recommender_program
     from kscale.world.metrics.prometheus import Prometheus
 
@@ -235,6 +294,7 @@ def command(
             query_timeout=prometheus.timeout(),
             prometheus=source,
             explain=print_record if explaining.explain else None,
+            advisor=advisor,
         ),
         election=lease.election(),
         qps=api.kube_api_qps,

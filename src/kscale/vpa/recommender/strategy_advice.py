@@ -1,0 +1,208 @@
+"""A strategy in a running recommender: what it advises from the samples that Prometheus has of the past days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from kscale.effects import Moment, Observe, Progress, QueryPrometheus, StepsOf, Within
+from kscale.errors import InputError, KscaleError
+from kscale.objects.base import ResourceList
+from kscale.objects.core import Pod
+from kscale.objects.vpa import RecommendedContainerResources, RecommendedPodResources
+from kscale.series.columns import Series, SeriesKey
+from kscale.series.prometheus_history import LastLabels, PrometheusHistory, container_keys, last_labels
+from kscale.vpa.logic import recommended_amounts
+from kscale.vpa.logic.formatting import format_resources
+from kscale.vpa.model import RecommenderState, Vpa
+from kscale.vpa.model.state import VpaKey
+from kscale.vpa.model.usage import ContainerName
+from kscale.vpa.oom import OutOfMemory, last_out_of_memory
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender.load_history import ask_steps
+from kscale.vpa.resources import CPU, MEMORY
+from kscale.vpa.strategies import Advised, ContainerUsage, Strategy, checked_advice
+
+__all__ = ["Advice", "StrategyAdvisor", "advised_amounts"]
+
+Advice = Mapping[VpaKey, Mapping[str, Advised]]
+"""Of VPAs, by container."""
+
+_MOST_POINTS: Final = 11_000
+"""Of a series in one answer: Prometheus refuses more."""
+_Usage = dict[VpaKey, dict[str, ContainerUsage]]
+
+
+class StrategyAdvisor:
+    """``advice``: the strategy's, of each VPA whose samples have been had. Single owner.
+
+    Prometheus is asked for all samples of a namespace at each ``interval`` (nanoseconds), at once where a VPA is new
+    there; each question may take ``timeout``. Nothing of them is kept but the advice: memory is that of the samples of
+    one namespace, and a restart forgets nothing. A namespace of which Prometheus does not answer keeps its advice, and
+    is asked again in the next round.
+
+    Pods that are gone count by the labels that Prometheus has of them. Raises :class:`~kscale.errors.InputError` for a
+    history of more values than Prometheus gives at once.
+    """
+
+    def __init__(self, strategy: Strategy, history: PrometheusHistory, *, interval: int, timeout: int) -> None:
+        self._strategy, self._history = strategy, history
+        self._interval, self._timeout = interval, timeout
+        for question in history.range_queries(0):
+            points = (question.end - question.start) // question.step + 1 if question.step else _MOST_POINTS + 1
+            if points > _MOST_POINTS:
+                text = f"{history.history_length} by {history.history_resolution} are more than {_MOST_POINTS:,} values"
+                raise InputError(f"a history of {text} of a container, the most that Prometheus answers")
+        self.advice: dict[VpaKey, dict[str, Advised]] = {}
+        self._due: dict[str, Moment] = {}
+        self._killed: dict[ContainerName, OutOfMemory] = {}
+
+    def notice(self, pods: Iterable[Pod], ooms: Iterable[OutOfMemory]) -> None:
+        """Kills for memory, and pods that may tell of some. Raises :class:`~kscale.errors.InputError` for a time that
+        is none."""
+        for one in (*last_out_of_memory(pods), *ooms):
+            known = self._killed.get(one.container)
+            if known is None or known.memory <= one.memory:
+                self._killed[one.container] = one
+
+    def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[Within | Observe, list[str]]:
+        """Asks for what is due, and takes the strategy's advice; texts of what went wrong come back."""
+        vpas: dict[str, list[Vpa]] = {}
+        for vpa in state.observed_vpas():
+            vpas.setdefault(vpa.namespace, []).append(vpa)
+        observed = {vpa.key for own in vpas.values() for vpa in own}
+        self.advice = {key: advice for key, advice in self.advice.items() if key in observed}
+        now = progress.now
+        due = [
+            namespace
+            for namespace, own in sorted(vpas.items())
+            if self._due.get(namespace, now) <= now or any(vpa.key not in self.advice for vpa in own)
+        ]
+        if not due:
+            return []
+        since = now - self._history.range_queries(now)[0].start
+        self._killed = {name: one for name, one in self._killed.items() if now - one.time <= since}
+        name = self._strategy.name or type(self._strategy).__name__
+        problems: list[str] = []
+        try:
+            labels = yield from self._labels_steps(progress)
+            for namespace in due:
+                usage = yield from self._usage_steps(state, namespace, labels, progress)
+                problems += self._advise(state, vpas[namespace], usage)
+                self._due[namespace] = now + self._interval
+        except InputError as error:
+            problems.append(f"Cannot get samples for the strategy {name}: {error}")
+        return problems
+
+    def _labels_steps(self, progress: Progress) -> StepsOf[Within | Observe, dict[tuple[str, str], LastLabels]]:
+        if not self._strategy.needs_samples:
+            return {}
+        question = QueryPrometheus(query=self._history.metric_for_pod_labels, end=progress.now)
+        return last_labels(self._history, (yield from ask_steps(question, self._history, progress, self._timeout)))
+
+    def _usage_steps(
+        self,
+        state: RecommenderState,
+        namespace: str,
+        labels: Mapping[tuple[str, str], LastLabels],
+        progress: Progress,
+    ) -> StepsOf[Within | Observe, _Usage]:
+        found: _Usage = {}
+        if not self._strategy.needs_samples:
+            return found
+        history = msgspec.structs.replace(self._history, namespace=namespace)
+        for each, resource in zip(history.range_queries(progress.now), (CPU, MEMORY), strict=True):
+            question = QueryPrometheus(query=each.query, start=each.start, end=each.end, step=each.step)
+            series = yield from ask_steps(question, history, progress, self._timeout)
+            for key, values in _samples(history, series):
+                known = labels.get((key.namespace, key.pod))
+                for vpa in state.selecting(key.namespace, key.pod, None if known is None else known.labels):
+                    usage = found.setdefault(vpa.key, {}).setdefault(key.container, ContainerUsage())
+                    pods = usage.cpu if resource == CPU else usage.memory
+                    pods[key.pod] = np.concatenate([pods[key.pod], values]) if key.pod in pods else values
+        return found
+
+    def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _Usage) -> list[str]:
+        raw = recommended_amounts(state, vpas) if self._strategy.uses_recommendation else [None] * len(vpas)
+        problems = []
+        for vpa, recommendation in zip(vpas, raw, strict=True):
+            own = usage.get(vpa.key, {})
+            recommended = {} if recommendation is None else {
+                item.container_name: item for item in recommendation.container_recommendations
+            }  # fmt: skip
+            advice = {}
+            try:
+                for container in sorted({key.container for key in vpa.aggregates} | own.keys()):
+                    of = own.get(container) or ContainerUsage()
+                    of.recommendation = recommended.get(container)
+                    of.oom_memory = self._most_killed(state, vpa, container)
+                    advice[container] = checked_advice(self._strategy, of, f"container {container} of {vpa.key}")
+            except KscaleError as error:
+                problems.append(str(error))
+            else:
+                self.advice[vpa.key] = advice
+        return problems
+
+    def _most_killed(self, state: RecommenderState, vpa: Vpa, container: str) -> int:
+        return max(
+            (
+                one.memory
+                for (namespace, pod, name), one in self._killed.items()
+                if (namespace, name) == (vpa.namespace, container) and vpa in state.selecting(namespace, pod, None)
+            ),
+            default=0,
+        )
+
+
+def advised_amounts(
+    raw: RecommendedPodResources, advice: Mapping[str, Advised], options: RecommenderOptions
+) -> RecommendedPodResources:
+    """Upstream's recommendation with the strategy's requests for targets.
+
+    Bounds are those of the strategy, else upstream's, and never leave the target out. A resource for which there is no
+    advice is left out, and so is a container without any.
+    """
+    found = []
+    for item in raw.container_recommendations:
+        advised = advice.get(item.container_name, Advised())
+        target = _resources(advised.cpu_request, advised.memory_request, item.target or {}, options)
+        if target:
+            lower = _resources(advised.cpu_lower, advised.memory_lower, target, options)
+            upper = _resources(advised.cpu_upper, advised.memory_upper, target, options)
+            found.append(
+                RecommendedContainerResources(
+                    container_name=item.container_name,
+                    target=target,
+                    lower_bound=_bound(lower, item.lower_bound, target, min),
+                    upper_bound=_bound(upper, item.upper_bound, target, max),
+                    uncapped_target=dict(target),
+                )
+            )
+    return RecommendedPodResources(container_recommendations=found)
+
+
+def _resources(
+    cpu: int | None, memory: int | None, controlled: Iterable[str], options: RecommenderOptions
+) -> ResourceList:
+    told = tuple(name for name, amount in ((CPU, cpu), (MEMORY, memory)) if amount is not None and name in controlled)
+    return format_resources(cpu or 0, memory or 0, told, options)
+
+
+def _bound(
+    told: ResourceList, upstreams: ResourceList | None, target: ResourceList, choose: Callable[..., object]
+) -> ResourceList:
+    bounds = {**(upstreams or {}), **told}
+    return {name: choose(bounds.get(name, amount), amount) for name, amount in target.items()}  # type: ignore[misc]  # min or max of two quantities
+
+
+def _samples(history: PrometheusHistory, series: Series) -> Iterator[tuple[SeriesKey, np.ndarray]]:
+    """The samples of each container; what is no finite number is none, and nothing is less than 0."""
+    bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
+    for i, key in enumerate(container_keys(history, series)):
+        values = series.value[bounds[i] : bounds[i + 1]]
+        values = np.maximum(values[np.isfinite(values)], 0.0)
+        if len(values):
+            yield key, values
