@@ -12,6 +12,7 @@ _pod_metrics   lists of pod metrics as columns
 _projection    lists of JSON objects reduced to what rules keep
 _names         rows by name
 _rows          rows of tables that are columns
+_api_text      texts of the API as they are usually written
 _numeric       Go's float to integer conversions as amd64 makes them
 _histogram     decaying histograms: samples, checkpoints, recommendations
 _usage_text    usage over time out of text

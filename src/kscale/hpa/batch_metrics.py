@@ -263,10 +263,7 @@ class _Asking:
     def _ask_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
         groups, which = _distinct(self.group[rows])
         begin, end = self.selected.ends[groups], self.selected.ends[groups + 1]
-        of = self.selected.rows
-        if len(groups) < len(self.selected.ends) - 1:
-            of = of[ranges(begin, end)]
-        amounts, bad = self.pods.requests(of, container, resource, self.options)
+        amounts, bad = self.selected.requests_of(groups, self.pods, container, resource, self.options)
         offset = np.cumsum(end - begin) - (end - begin)
         self.request_at[rows] = self.request_count + offset[which]
         self.requests.append(amounts)
@@ -385,6 +382,7 @@ def _distinct(groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _concatenated(samples: Sequence[SampleColumns]) -> SampleColumns:
+    samples = [each for each in samples if len(each.present)] or samples[:1]
     if len(samples) == 1:
         return samples[0]
     return SampleColumns(

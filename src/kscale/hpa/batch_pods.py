@@ -22,6 +22,7 @@ from kscale.objects.meta import ObjectMeta
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.columns import distinct
 from kscale.snapshot.pod_index import PodIndex, PodSelection
 from kscale.snapshot.snapshot import Snapshot
 
@@ -37,12 +38,26 @@ Wanted = Sequence[tuple[str, str]]
 @dataclass(frozen=True, slots=True)
 class SelectedPods:
     """The pods of several selections: those of ``i`` are ``ends[i]:ends[i + 1]`` of ``rows`` int64[k], which number the
-    pods of their source, and of ``columns``. ``key``: equal for selections of the same pods."""
+    pods of their source, and of ``columns``. ``key``: the same for selections of the same pods that ask for the same,
+    ``requests`` by container and resource as far as somebody wanted to know those of all."""
 
     ends: NDArray[np.int64]
     rows: NDArray[np.int64]
     columns: PodColumns
     key: object = None
+    requests: dict[tuple[str, str], tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=dict)
+
+    def requests_of(
+        self, groups: NDArray[np.int64], pods: BatchPods, container: str, resource: str, options: HPAOptions
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """:meth:`BatchPods.requests` of the pods of some selections, ascending; of all of them it is asked once."""
+        if len(groups) < len(self.ends) - 1:
+            rows = self.rows[ranges(self.ends[groups], self.ends[groups + 1])]
+            return pods.requests(rows, container, resource, options)
+        found = self.requests.get((container, resource))
+        if found is None:
+            found = self.requests[container, resource] = pods.requests(self.rows, container, resource, options)
+        return found
 
 
 class BatchPods(Protocol):
@@ -213,10 +228,8 @@ class _ShapeRequests:
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, bool, bool], tuple[NDArray[np.int64], NDArray[np.uint8]]] = {}
-        self._spec_of: dict[int, int | Pod] = {}
-        self._of_text: dict[bytes, int] = {}
-        self._specs: dict[bytes, int] = {}
-        self._read: list[_Spec] = []
+        self._of_text: dict[bytes, _Spec] = {}
+        self._specs: dict[bytes, _Spec] = {}
 
     def of(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
@@ -229,45 +242,36 @@ class _ShapeRequests:
             more = max(most, 2 * len(amount)) - len(amount)
             amount = np.concatenate([amount, np.zeros(more, np.int64)])
             state = np.concatenate([state, np.zeros(more, np.uint8)])
-        unknown = np.unique(shapes[state[shapes] == 0])
-        of_spec: dict[int, tuple[int, int]] = {}
+        unknown = distinct(shapes[state[shapes] == 0])
+        numbers = unknown.tolist()
+        of_text: dict[bytes, tuple[int, int]] = {}
         found = []
-        for shape in unknown.tolist():
-            spec = self._spec_of.get(shape)
-            if spec is None:
-                spec = self._read_spec(pods, shape)
-            if type(spec) is int:
-                told = of_spec.get(spec)
+        for shape, text in zip(numbers, pods.texts(numbers), strict=True):
+            if type(text) is bytes:
+                told = of_text.get(text)
                 if told is None:
-                    told = of_spec[spec] = self._request(pods, shape, spec, container, resource, options)
+                    told = of_text[text] = self._request(pods, shape, text, container, resource, options)
             else:
-                told = _told(pod_request(spec, container, resource, options))
+                told = _told(pod_request(text, container, resource, options))
             found.append(told)
         amount[unknown], state[unknown] = [each for each, _ in found], [each for _, each in found]
         self.found[key] = amount, state
         return amount[shapes], state[shapes] == 2
 
-    def _read_spec(self, pods: PodSelection, shape: int) -> int | Pod:
-        """The number of the spec of a shape, or the pod that stands for the shape."""
-        text = pods.text(shape)
-        found = self._spec_of[shape] = text if isinstance(text, Pod) else self._number(text)
-        return found
-
-    def _number(self, text: bytes) -> int:
+    def _spec(self, text: bytes) -> _Spec:
         found = self._of_text.get(text)
         if found is None:
-            spec = bytes(_ASKING.decode(text).spec)
-            found = self._specs.get(spec)
+            written = bytes(_ASKING.decode(text).spec)
+            found = self._specs.get(written)
             if found is None:
-                found = self._specs[spec] = len(self._read)
-                self._read.append(_SPEC.decode(spec))
+                found = self._specs[written] = _SPEC.decode(written)
             self._of_text[text] = found
         return found
 
     def _request(
-        self, pods: PodSelection, shape: int, number: int, container: str, resource: str, options: HPAOptions
+        self, pods: PodSelection, shape: int, text: bytes, container: str, resource: str, options: HPAOptions
     ) -> tuple[int, int]:
-        spec = self._read[number]
+        spec = self._spec(text)
         whole = spec.resources is not None and not container
         asking = pods.exemplar(shape) if whole else _Alike(spec)
         return _told(pod_request(asking, container, resource, options))
@@ -296,7 +300,8 @@ class IndexedPods:
         population = self._all.population
         last = None if before is None else before.key
         if before is not None and isinstance(last, tuple) and last[0] is population and last[1] == wanted:
-            return SelectedPods(before.ends, before.rows, _columns(self._all.at(before.rows)), last)
+            columns = _columns(self._all.at(before.rows))
+            return SelectedPods(before.ends, before.rows, columns, last, before.requests)
         found = self._index.select_many(wanted)
         return SelectedPods(found.ends, found.pods.rows, _columns(found.pods), (population, list(wanted)))
 

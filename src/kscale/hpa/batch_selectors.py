@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _api_text
 from kscale.hpa.batch_pods import SelectedPods
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
-from kscale.objects.selector_text import parse_selector, plain_label
+from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
 
 __all__ = ["BatchSelectors"]
+
+_name = attrgetter("metadata.namespace", "metadata.name")
 
 _REQUIRED, _INVALID, _DELETED, _AMBIGUOUS = 1, 2, 3, 5
 
@@ -43,7 +47,7 @@ class BatchSelectors:
         self._version = None if selectors is None else selectors.version
         self._rests = [rest]
         self._errors: tuple[SelectedPods, NDArray[np.uint8]] | None = None
-        names = [(hpa.metadata.namespace, hpa.metadata.name) for hpa in hpas]
+        names = list(map(_name, hpas))
         error, legacy = self._error, self.legacy
         numbers: dict[tuple[str, str], int] = {}
         groups = [-1] * len(texts)
@@ -108,9 +112,9 @@ class BatchSelectors:
 
     def _add_others(self, names: Sequence[tuple[str, str]], groups: Sequence[int]) -> None:
         """Selections of HPAs whose own metrics are not looked at now."""
-        mine = {key for key, group in zip(names, groups, strict=True) if group >= 0}
-        if len(mine) == len(self.registered):
+        if len(self.registered) == len(groups) - groups.count(-1):  # who has a group is registered
             return
+        mine = {key for key, group in zip(names, groups, strict=True) if group >= 0}
         namespaces = {namespace for namespace, _ in self.wanted}
         others = [
             (key[0], text)
@@ -170,7 +174,7 @@ class BatchSelectors:
 
 
 def _is_valid(selector: str) -> bool:
-    if plain_label(selector) is None:
+    if _api_text.plain_label(selector) is None:
         try:
             parse_selector(selector)
         except SelectorError:

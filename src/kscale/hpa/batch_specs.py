@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import SECOND, from_text
+from kscale._native import _api_text
+from kscale.effects import from_text
 from kscale.errors import InputError
 from kscale.hpa.behavior import Rules
 from kscale.hpa.calculation import MODES, Tolerances
@@ -259,7 +260,6 @@ _ACTIVE: Final = _TYPE["ScalingActive"]
 _REASON: Final[Mapping[str, int]] = {reason: code for code, reason in enumerate(CONDITION_REASONS)}
 _FAILED: Final = _REASON["MetricFailed"]
 _STATUS: Final = {"True": 1, "False": 2}
-_SECONDS: Final = len("2026-03-01T12:00:00Z")
 
 
 class _Codes(dict[tuple[str, str, str], int]):
@@ -307,42 +307,13 @@ def conditions_of(
     out = ConditionColumns(np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.int64))
     out.status.reshape(-1)[where] = codes >> 8 & 255
     out.reason.reshape(-1)[where] = codes & 255
-    out.time.reshape(-1)[where] = _moments(list(map(_when, flat)), ours)
+    out.time.reshape(-1)[where] = _moments(list(map(_when, flat)))[ours]
     return out
 
 
-def _moments(texts: list[str | None], ours: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Times of those texts that are ours; where all are written as the API writes them, all at once."""
-    if texts and None not in texts and set(map(len, texts)) == {_SECONDS}:  # type: ignore[arg-type]  # none is None
-        letters = np.array(texts, f"U{_SECONDS}").view(np.uint32).reshape(-1, _SECONDS)[ours]
-        digits = letters[:, _DIGITS].astype(np.int64) - ord("0")
-        if not (letters[:, _MARKS] != _MARK_TEXT).any() and not ((digits < 0) | (digits > 9)).any():
-            usual = _seconds(digits)
-            if usual is not None:
-                return usual * SECOND
-    known: dict[str | None, int] = {}
-    for text in texts:
-        if text not in known:
-            known[text] = from_text(text)
-    return np.array([known[text] for text in texts], np.int64)[ours]
-
-
-_MARKS: Final = np.array([4, 7, 10, 13, 16, 19])
-_MARK_TEXT: Final = np.array([ord(mark) for mark in "--T::Z"], np.uint32)
-_DIGITS: Final = np.array([at for at in range(_SECONDS) if at not in _MARKS.tolist()])
-
-
-def _seconds(digits: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Seconds since 1970 of YYYYMMDDhhmmss; None where one of them is no usual date."""
-    pairs = digits[:, 4:].reshape(-1, 5, 2) @ np.array([10, 1])
-    year = digits[:, :4] @ np.array([1000, 100, 10, 1])
-    month, day, hour, minute, second = pairs.T
-    usual = (year > 1700) & (year < 2200) & (month >= 1) & (month <= 12) & (day >= 1)
-    if not (usual & (hour < 24) & (minute < 60) & (second < 60)).all():
-        return None
-    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
-    days = months.astype("datetime64[D]") + (day - 1)
-    if (days.astype("datetime64[M]") != months).any():
-        return None  # a month is not that long
-    out: NDArray[np.int64] = days.astype(np.int64) * 86400 + hour * 3600 + minute * 60 + second
+def _moments(texts: list[str | None]) -> NDArray[np.int64]:
+    """Times; what is written in another way than the API writes it is read by :func:`~kscale.effects.from_text`."""
+    out, odd = _api_text.moments(texts)
+    for place in odd:
+        out[place] = from_text(texts[place])
     return out

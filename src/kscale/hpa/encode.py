@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -78,7 +79,7 @@ class Observed:
         fresh = [_read_hpa(given[row]) for row in kept.fresh.tolist()]
         known = kept.list(before.hpas, fresh)
         keys = before.keys
-        named = [_key(each) for each in fresh]
+        named = list(map("/".join, map(_name, fresh)))
         if not kept.in_place or named != [keys[row] for row in kept.fresh.tolist()]:
             keys = keys_of(known)
         return cls(given, known, keys, scales, pods, metrics, selectors, mapper, kept)
@@ -141,7 +142,7 @@ class Encoded:
 
 def keys_of(hpas: Sequence[HorizontalPodAutoscaler]) -> list[str]:
     """``namespace/name`` of each. Raises :class:`~kscale.errors.InputError` for one that comes twice."""
-    keys = list(map(_key, hpas))
+    keys = list(map("/".join, map(_name, hpas)))
     if len(set(keys)) != len(keys):
         again = [key for key, count in Counter(keys).items() if count > 1]
         raise InputError(f"HorizontalPodAutoscaler {again[0]} comes more than once")
@@ -152,9 +153,7 @@ def _read_hpa(given: Any) -> HorizontalPodAutoscaler:
     return given if type(given) is HorizontalPodAutoscaler else given_hpa(given)
 
 
-def _key(hpa: HorizontalPodAutoscaler) -> str:
-    metadata = hpa.metadata
-    return f"{metadata.namespace}/{metadata.name}"
+_name = attrgetter("metadata.namespace", "metadata.name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,5 +280,7 @@ def _remembered(keys: Sequence[str], state: ControllerState) -> tuple[Histories,
         if found is not None:
             return found
     fresh = HPAState()
+    if not state.hpas:
+        return Histories.of([fresh]).take(np.zeros(len(keys), np.int64)), [fresh] * len(keys)
     states = [state.hpas.get(key) or fresh for key in keys]
     return Histories.of(states), states

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Final
 
+from kscale._native import _api_text
 from kscale.objects.names import go_quote, qualified_name_errors
 from kscale.objects.selectors import Requirement, Selector, SelectorError, requirement
 
-__all__ = ["parse_selector", "plain_label"]
+__all__ = ["parse_selector"]
 
 _SPECIAL: Final = "=!(),><"
 _BLANK: Final = " \t\r\n"
 _SYMBOLS: Final = (")", ",", "!", "==", "=", ">", "<", "!=", "(")
 _OPERATORS: Final = {"=": "=", "==": "==", "!=": "!=", ">": "gt", "<": "lt", "in": "in", "notin": "notin"}
-_KEYWORDS: Final = frozenset({"in", "notin"})
-_NAME: Final = "[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-_PLAIN: Final = re.compile(f"({_NAME})=({_NAME})")  # what workloads mostly have
 _END: Final = "end"
 _WORD: Final = "word"
 _ERROR: Final = "error"
@@ -163,20 +160,9 @@ class _Parser:
 
 
 @lru_cache(maxsize=1 << 15)
-def plain_label(text: str) -> tuple[str, str] | None:
-    """The label that a text asks for which is written ``key=value``, and which no more is asked than; None: it is
-    written in another way, well or not. Cheaper than parsing."""
-    plain = _PLAIN.fullmatch(text)
-    if plain is None:
-        return None
-    label: tuple[str, str] = (plain[1], plain[2])
-    return None if label[0] in _KEYWORDS or label[1] in _KEYWORDS else label
-
-
-@lru_cache(maxsize=1 << 15)
 def parse_selector(text: str) -> Selector:
     """A selector from its text form; raises :class:`SelectorError` with upstream's text."""
-    plain = plain_label(text)
+    plain = _api_text.plain_label(text)
     if plain is not None:
         return Selector((Requirement(plain[0], "=", (plain[1],)),))
     requirements = _Parser(text).selector()

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _names
+from kscale._native import _api_text, _names
 from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector
-from kscale.objects.selector_text import parse_selector, plain_label
+from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import Selector, compile_selector
 from kscale.snapshot.columns import distinct
 from kscale.snapshot.interner import Interner
@@ -130,13 +130,11 @@ class PodSelection:
         """One of them, made when asked for."""
         return self._table.record(int(self.rows[position])).pod
 
-    def text(self, shape: int) -> bytes | Pod:
-        """The text of a shape, without labels, affinity, volumes and owners; where there is none, the pod that stands
-        for it. Cheaper than :meth:`exemplar` where little of a pod is read."""
-        found = self._table.interner.shapes[shape]
-        if found is None:
-            raise KeyError(shape)
-        return found.text
+    def texts(self, shapes: Sequence[int]) -> list[bytes | Pod]:
+        """The texts of shapes, without labels, affinity, volumes and owners; where there is none, the pod that stands
+        for it. Cheaper than :meth:`exemplar` where little of a pod is read. The shapes are of pods that there are."""
+        known = self._table.interner.shapes
+        return [known[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
 
     @property
     def label_numbers(self) -> NDArray[np.int32]:
@@ -227,10 +225,10 @@ class _Identities:
             self._learn(interner)
             begin, groups = [0], list[int]()
             known = self._known_lists
-            for namespace, selector in wanted:
-                found = known.get((namespace, selector)) if type(selector) is str else None
+            for asked in wanted:
+                found = known.get(asked) if type(asked[1]) is str else None
                 if found is None:
-                    found = self._matched(interner, namespace, selector)
+                    found = self._matched(interner, *asked)
                 groups += found
                 begin.append(len(groups))
         count = len(grouped[0]) - 1
@@ -242,7 +240,7 @@ class _Identities:
         return starts, chosen, grouped
 
     def _matched(self, interner: Interner, namespace: str, selector: SelectorLike) -> list[int]:
-        if type(selector) is str and (label := plain_label(selector)) is not None:
+        if type(selector) is str and (label := _api_text.plain_label(selector)) is not None:
             found_list = self._known_lists[namespace, selector] = self._with_label(namespace, label)
             return found_list
         key = namespace, selector if isinstance(selector, str | Selector) else compile_selector(selector)

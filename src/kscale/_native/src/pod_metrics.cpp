@@ -1,8 +1,8 @@
 #include "kscale/pod_metrics.hpp"
 
-#include <array>
 #include <limits>
 
+#include "kscale/api_text.hpp"
 #include "kscale/json_reader.hpp"
 
 namespace kscale::pod_metrics {
@@ -66,44 +66,6 @@ bool milli(std::string_view text, std::int64_t& out) noexcept {
   value += rest;
   if (value > static_cast<Wide>(kMost)) return false;
   out = negative ? -static_cast<std::int64_t>(value) : static_cast<std::int64_t>(value);
-  return true;
-}
-
-bool two(std::string_view text, std::size_t at, int& out) noexcept {
-  if (!is_digit(text[at]) || !is_digit(text[at + 1])) return false;
-  out = (text[at] - '0') * 10 + (text[at + 1] - '0');
-  return true;
-}
-
-// YYYY-MM-DDTHH:MM:SS[.fraction]Z in nanoseconds since 1970, of the years that int64 holds whole.
-bool moment(std::string_view text, std::int64_t& out) noexcept {
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':' ||
-      text.back() != 'Z')
-    return false;
-  int century, years, month, day, hour, minute, second;
-  if (!two(text, 0, century) || !two(text, 2, years) || !two(text, 5, month) || !two(text, 8, day) ||
-      !two(text, 11, hour) || !two(text, 14, minute) || !two(text, 17, second))
-    return false;
-  const int year = century * 100 + years;
-  if (year < 1678 || year > 2261 || month < 1 || month > 12 || hour > 23 || minute > 59 || second > 59) return false;
-  constexpr std::array<int, 12> kDays = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-  if (day < 1 || day > kDays[static_cast<std::size_t>(month - 1)] + (leap && month == 2)) return false;
-  std::int64_t nanoseconds = 0;
-  if (text.size() > 20) {
-    if (text[19] != '.' || text.size() == 21) return false;
-    std::int64_t unit = 100'000'000;
-    for (std::size_t at = 20; at + 1 < text.size(); ++at, unit /= 10) {
-      if (!is_digit(text[at])) return false;
-      nanoseconds += unit * (text[at] - '0');  // what is finer is cut
-    }
-  }
-  // Days since 1970, of years that begin in March.
-  const std::int64_t y = year - (month <= 2), era = y / 400, of_era = y - era * 400;
-  const std::int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-  const std::int64_t days = era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
-  out = ((days * 24 + hour) * 60 + minute) * 60 + second;
-  out = out * 1'000'000'000 + nanoseconds;
   return true;
 }
 

@@ -1,0 +1,64 @@
+"""Texts as they are usually written, read natively: against a regular expression, and the reader of any RFC 3339."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale._native import _api_text
+from kscale.effects import from_text
+
+NAME = "[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+PLAIN = re.compile(f"({NAME})=({NAME})")
+
+names = st.text("aZ0._-", max_size=4) | st.sampled_from(["in", "notin", "a" * 63, "a" * 64, "a\ud800", "ä"])
+selectors = st.builds(lambda key, sign, value: key + sign + value, names, st.sampled_from(["=", "==", "", "!="]), names)
+
+
+@given(selectors)
+def test_plain_label(text: str) -> None:
+    found = PLAIN.fullmatch(text)
+    plain = None if found is None or {"in", "notin"} & set(found.groups()) else found.groups()
+    assert _api_text.plain_label(text) == plain
+
+
+dates = st.builds(
+    "{:04}-{:02}-{:02}{}{:02}:{:02}:{:02}{}{}".format,
+    st.sampled_from([0, 1677, 1678, 1900, 1970, 2000, 2024, 2026, 2261, 2262, 9999]),
+    st.integers(0, 13),
+    st.integers(0, 32),
+    st.sampled_from(["T", "T", "T", "t", " "]),
+    st.integers(0, 25),
+    st.integers(0, 61),
+    st.integers(0, 61),
+    st.sampled_from(["", "", ".", ".5", ".123456789", ".1234567891"]),
+    st.sampled_from(["Z", "Z", "Z", "z", "+01:00", ""]),
+)
+
+
+@given(st.lists(dates | st.none() | st.just("2026-03-01T12:00:0٠Z"), max_size=4))
+def test_moments(texts: list[str | None]) -> None:
+    found, odd = _api_text.moments(texts)
+    assert found.dtype == np.int64
+    assert len(found) == len(texts)
+    for place, text in enumerate(texts):
+        if place in odd:
+            assert found[place] == 0
+        else:
+            assert found[place] == from_text(text)
+
+
+def test_usual_moments_are_read() -> None:
+    found, odd = _api_text.moments(["2026-03-01T12:00:00Z", None, "2024-02-29T23:59:59.5Z", "1969-12-31T23:59:59Z"])
+    assert odd == [1]
+    assert found.tolist() == [1772366400 * 10**9, 0, 1709251199 * 10**9 + 5 * 10**8, -(10**9)]
+
+
+def test_what_is_no_text_is_refused() -> None:
+    assert _api_text.moments([5, b"2026-03-01T12:00:00Z"])[1] == [0, 1]  # type: ignore[list-item]  # that is the point
+    with pytest.raises(TypeError):
+        _api_text.plain_label(None)  # type: ignore[arg-type]  # that is the point
