@@ -114,10 +114,7 @@ class HorizontalController:
 
     def take_all(self, now: datetime | Moment) -> list[str]:
         """All keys to reconcile now, for a batch, however many workers there are."""
-        found, time = [], moment(now)
-        while (key := self._queue.take(time)) is not None:
-            found.append(key)
-        return found
+        return self._queue.take_all(moment(now))
 
     def waiting(self, now: Moment) -> set[str]:
         """What :meth:`take_all` would take."""
@@ -166,9 +163,9 @@ class HorizontalController:
     def done_all(self, found: Reconciled, *, now: datetime | Moment, ended: Moment) -> None:
         """A batch that was begun ``now`` has ended; those that it had no time for are due at once."""
         self.kept.put(found.keys, found.histories, found.rest)
-        time = moment(now)
+        due = self._next_sync(moment(now))
         for key in found.keys:
-            self._add_rate_limited(key, time)
+            self._queue.add_after(key, due)
             self._queue.done(key, ended)
         for key in found.unfinished:
             self._queue.add(key, ended)
@@ -181,11 +178,13 @@ class HorizontalController:
         self._queue.done(key, time)
 
     def _add_rate_limited(self, key: str, now: Moment) -> None:
+        self._queue.add_after(key, self._next_sync(now))
+
+    def _next_sync(self, now: Moment) -> Moment:
+        """When a key comes up again that was worked on."""
         period = self.options.sync_period_ns
         due = now + period
-        if self._aligned:
-            due = (due + period // 2) // period * period
-        self._queue.add_after(key, due)
+        return (due + period // 2) // period * period if self._aligned else due
 
 
 def _names(hpa: Seen) -> tuple[str, str]:

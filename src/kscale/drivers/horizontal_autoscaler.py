@@ -114,6 +114,7 @@ class HorizontalAutoscaler:
         self._left_alone: dict[str, str] = {}
         self._repeats = repeats
         self._last: _Round | None = None
+        self._before: Reconciled | None = None
         self._changed: dict[str, HorizontalPodAutoscaler | None] = {}
 
     # -- where the stores live ---------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class HorizontalAutoscaler:
     def observe(self, stores: Stores, now: Moment) -> HorizontalSight:
         """The HPAs that are due, and what they need of what is watched."""
         self._take_in()
-        self._last, self._changed = None, {}
+        self._before, self._last, self._changed = None if self._last is None else self._last.found, None, {}
         hpas: list[HorizontalPodAutoscaler] = []
         gone: list[str] = []
         scales: dict[str, Scale] = {}
@@ -217,7 +218,9 @@ class HorizontalAutoscaler:
                 selectors=controller.selectors,
                 mapper=mapper,
                 within=self.options.sync_period_ns // 3,
+                before=self._before,
             )
+            self._before = None
             controller.done_all(found, now=now, ended=(yield from progress.clock()))
             if self._repeats and len(due) == len(sight.scales) and not sight.gone:
                 self._last = _Round({hpa.key: hpa for hpa in due}, found, found.at - now)

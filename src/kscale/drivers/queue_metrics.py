@@ -87,12 +87,15 @@ class QueueMetrics:
 class _Durations:
     """Durations by bucket, and their sum in nanoseconds."""
 
-    __slots__ = ("buckets", "total")
+    __slots__ = ("_last", "buckets", "total")
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(_BOUNDS) + 1)
         self.total = 0
+        self._last = (0, 0)  # a duration and its bucket: many that are taken together have waited as long
 
     def add(self, duration: int) -> None:
         self.total += duration
-        self.buckets[bisect_left(_BOUNDS, duration / SECOND)] += 1
+        if duration != self._last[0]:
+            self._last = duration, bisect_left(_BOUNDS, duration / SECOND)
+        self.buckets[self._last[1]] += 1

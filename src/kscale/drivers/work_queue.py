@@ -57,11 +57,7 @@ class WorkQueue:
 
     def take(self, now: int) -> str | None:
         """The next key to work on, or None: nothing is ready yet."""
-        while self._heap and self._heap[0][0] <= now:
-            due, _, key = heapq.heappop(self._heap)
-            if self._due.get(key) == due:
-                del self._due[key]
-                self.add(key, due)
+        self._wake(now)
         if not self._ready:
             return None
         key = self._ready.popleft()
@@ -69,6 +65,25 @@ class WorkQueue:
         self._working.add(key)
         self.metrics.taken(key, now)
         return key
+
+    def take_all(self, now: int) -> list[str]:
+        """The keys to work on, one after the other."""
+        self._wake(now)
+        found = list(self._ready)
+        self._ready.clear()
+        self._unclean.difference_update(found)
+        self._working.update(found)
+        for key in found:
+            self.metrics.taken(key, now)
+        return found
+
+    def _wake(self, now: int) -> None:
+        """Those that have waited long enough are ready."""
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self.add(key, due)
 
     def waiting(self, now: int) -> set[str]:
         """The keys that may be taken by then, if none is added."""

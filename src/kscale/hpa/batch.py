@@ -32,7 +32,7 @@ from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.batch_specs import target_references
 from kscale.hpa.calculation import Replicas
 from kscale.hpa.decisions import BRANCHES, Decisions, decide_columns
-from kscale.hpa.encode import Encoded, Observed, choose, keys_of
+from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
 from kscale.hpa.gathered import GatheredMetrics
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
@@ -59,8 +59,8 @@ class Reconciled:
     ``unfinished``: keys of those that there was no time for, of which nothing has changed; ``problems``: what of an HPA
     was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns say.
 
-    ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses that were
-    written of those of which the columns say all, by key.
+    ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
+    that were written of those of which the columns say all, by key.
     """
 
     keys: Sequence[str]
@@ -69,6 +69,7 @@ class Reconciled:
     unfinished: Sequence[str]
     problems: Mapping[str, Exception]
     records: Mapping[str, Reconciliation]
+    chosen: Chosen
     given: Encoded
     decisions: Decisions
     at: Moment
@@ -86,6 +87,7 @@ def reconcile_all(
     selectors: SelectorStore,
     mapper: RESTMapper,
     within: int | None = None,
+    before: Reconciled | None = None,
 ) -> Steps[Reconciled]:
     """Reconciles HPAs, all of them registered in ``selectors``, with the same answers as one by one.
 
@@ -93,11 +95,12 @@ def reconcile_all(
     - ``scales``: of targets that are watched, by the HPA's ``namespace/name``; the rest is asked for, and a scale that
       is to be written is asked for in any case. It may be behind: a write then meets a conflict, as upstream's does;
     - ``pods``: a cluster, a snapshot or its index, or a list;
-    - ``within``: who has not begun to write after so many nanoseconds is left for another time.
+    - ``within``: who has not begun to write after so many nanoseconds is left for another time;
+    - ``before``: the last batch, of the same options and mapper, of which is taken whatever still holds.
 
     All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
     """
-    return _Batch(hpas, kept, pods, scales, now, options, selectors, mapper, within).run()
+    return _Batch(hpas, kept, pods, scales, now, options, selectors, mapper, within, before).run()
 
 
 class _Batch:
@@ -112,8 +115,9 @@ class _Batch:
         selectors: SelectorStore,
         mapper: RESTMapper,
         within: int | None,
+        before: Reconciled | None,
     ) -> None:
-        self.hpas, self.keys, self.kept = hpas, keys_of(hpas), kept
+        self.hpas, self.keys, self.kept, self.before = hpas, keys_of(hpas), kept, before
         self.pods = batch_pods(pods)
         self.scales: dict[str, Any] = dict(scales)
         self.watched = frozenset(scales)
@@ -128,12 +132,14 @@ class _Batch:
         observed = Observed(
             list(self.hpas), self.hpas, self.keys, self.scales, self.pods, _nobody, self.selectors, self.mapper
         )
+        before = self.before
         with collector_paused():
-            self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options)
+            last = None if before is None else before.chosen
+            self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options, last)
         self.gathered = yield from self._ask_metrics()
         self.at = self.progress.now
         with collector_paused():
-            self.given = self.chosen.encoded(self.gathered)
+            self.given = self.chosen.encoded(self.gathered, None if before is None else before.given)
             self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
             self._register()
             self._read_columns()
@@ -330,6 +336,7 @@ class _Batch:
             unfinished=unfinished,
             problems=problems,
             records=records,
+            chosen=self.chosen,
             given=self.given,
             decisions=self.decisions,
             at=self.at,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, to_text
-from kscale.hpa.conditions import remove, set_condition
+from kscale.hpa.conditions import find, remove, set_condition
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import HPAState, Written, is_older
 from kscale.hpa.v1_conversion import to_v1
@@ -59,7 +59,11 @@ class Pass:
     # -- the status ------------------------------------------------------------------------------------------------
 
     def set(self, type_: str, status: bool, reason: str, message: str) -> None:
-        """Sets a condition."""
+        """Sets a condition; nothing happens where it stands there already."""
+        old = find(self.status.conditions, type_)
+        text = "True" if status else "False"
+        if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
+            return
         set_condition(self._conditions(), type_, status, reason, message, self.now)
 
     def drop(self, type_: str) -> None:

@@ -47,6 +47,7 @@ class PodUsage:
 
     __slots__ = (
         "_amount",
+        "_names",
         "_present",
         "_table",
         "container",
@@ -87,6 +88,7 @@ class PodUsage:
         self.resources = resources
         self._amount, self._present, self.whole_units = amount, present, whole or WholeUnits()
         self._table: _names.NameTable | None = None
+        self._names: list[tuple[str, str, str]] | None = None
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, source: str = "") -> PodUsage:
@@ -289,6 +291,17 @@ class PodUsage:
             self._table = _names.NameTable(self.keys)
         return self._table.rows(keys)
 
+    def container_names(self) -> list[tuple[str, str, str]]:
+        """(namespace, pod, container) of each container; one list for all that are known to be of the same pods."""
+        if self._names is None:
+            counts = np.diff(self.ends, prepend=0).tolist()
+            pods = [key.partition("/") for key, count in zip(self.keys, counts, strict=True) for _ in range(count)]
+            self._names = [
+                (namespace, pod, self.containers[number])
+                for (namespace, _, pod), number in zip(pods, self.container.tolist(), strict=True)
+            ]
+        return self._names
+
     def samples(self, resource: str, rows: NDArray[np.int64], container: str = "") -> Samples:
         """What the pods of some rows use, of one container or of all; negative rows: of none.
 
@@ -348,7 +361,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, np.full_like(self.time, time),
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
         )  # fmt: skip
-        out._table = self._table
+        out._table, out._names = self._table, self._names
         return out
 
     def with_changes(self, changes: PodUsage) -> PodUsage:
@@ -379,7 +392,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
             self.container, self.containers, self.resources, amount, present, whole,
         )  # fmt: skip
-        out._table = self._table
+        out._table, out._names = self._table, self._names
         return out
 
 

@@ -64,3 +64,22 @@ def test_what_comes_up_later_is_a_retry_and_waits_from_when_it_is_due() -> None:
     assert queue.take(NOW + 16 * SECOND) == "a"
     found = counted(queue, NOW + 16 * SECOND)
     assert (found["queue_duration_seconds"].value, found["adds_total"].value) == (1, 1)
+
+
+def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
+    def filled() -> WorkQueue:
+        queue = WorkQueue("q")
+        for key, due in (("c", 3), ("a", 1), ("b", 1), ("late", 9)):
+            queue.add_after(key, NOW + due * SECOND)
+        queue.add("now", NOW)
+        queue.add("c", NOW)
+        return queue
+
+    one, all_ = filled(), filled()
+    singly = iter(lambda: one.take(NOW + 5 * SECOND), None)
+    assert all_.take_all(NOW + 5 * SECOND) == list(singly) == ["now", "c", "a", "b"]
+    assert counted(one, NOW + 6 * SECOND) == counted(all_, NOW + 6 * SECOND)
+    all_.add("a", NOW + 6 * SECOND)
+    assert all_.take_all(NOW + 6 * SECOND) == []  # it is worked on
+    all_.done("a", NOW + 7 * SECOND)
+    assert all_.take_all(NOW + 7 * SECOND) == ["a"]

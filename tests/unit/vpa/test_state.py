@@ -273,6 +273,37 @@ def test_samples_at_shared_times_are_samples(change: str) -> None:
         assert np.array_equal(getattr(batch.store, name), getattr(single.store, name))
 
 
+def test_a_list_of_containers_that_comes_again_is_held_against_what_has_changed() -> None:
+    state = RecommenderState()
+    keys = [("default", f"p{i}") for i in range(3)]
+    for namespace, name in keys:
+        state.add_container(state.add_pod(namespace, name, {"app": "a"}, "Running", START), "app", START)
+    containers = [(*key, "app") for key in keys]
+
+    def refused(at: int) -> list[str]:
+        columns = np.arange(3, dtype=np.int32), np.full(3, START + at * 10**9), np.full(3, 100)
+        return [error.pod for error in add_usage(state, Usage(containers, *columns, CPU_SAMPLE), START)]
+
+    row = state.store.aggregate.copy()
+    assert refused(1) == refused(2) == []
+    first = state.resolved
+    assert first is not None
+    assert refused(3) == []
+    assert state.resolved is first
+    state.delete_pod(keys[1])
+    assert refused(4) == ["p1"]
+    state.add_container(state.add_pod(*keys[1], {"app": "b"}, "Running", START), "app", START)
+    assert refused(5) == []
+    state.add_pod(*keys[0], {"app": "b"}, "Running", START)  # feeds another aggregate from now on
+    state.set_init_containers(state.pods[keys[2]], frozenset({"app"}))
+    assert refused(6) == []  # samples of init containers are dropped silently
+    rows = {name: state.store.aggregate[state.pods["default", name].containers["app"].slot] for name in ("p0", "p1")}
+    assert rows["p0"] == rows["p1"] != row[0]
+    state.remove_aggregate(state.pods[keys[1]].label_set.aggregates["app"])
+    assert refused(7) == []
+    assert "app" in state.pods[keys[1]].label_set.aggregates  # made again for the sample
+
+
 def test_the_largest_fleet_fits_into_its_budget() -> None:
     """Ten thousand containers, both resources: 28 MiB of histograms."""
     store = Store(RecommenderOptions())

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kscale.effects import (
@@ -37,6 +39,51 @@ def test_signals() -> None:
     assert Signal.constant(3).next_change(0) is None
     with pytest.raises(ValueError, match="rising times"):
         Signal([1, 1], [0, 0])
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 40), st.integers(-1, 5)), min_size=1, max_size=6),
+    again=st.one_of(st.just(0), st.integers(1, 9)),
+    windows=st.lists(st.tuples(st.integers(-60, 400), st.integers(0, 60)), min_size=1, max_size=12),
+)
+def test_means_of_a_signal_do_not_depend_on_what_was_asked_before(
+    steps: list[tuple[int, int]], again: int, windows: list[tuple[int, int]]
+) -> None:
+    times = np.cumsum([0, *(gap for gap, _ in steps)])[:-1]
+    period = int(times[-1]) + again if again else 0
+    values = [value for _, value in steps]
+    half = SECOND // 2_000  # half a millisecond
+    signal = Signal(times * 2 * half, values, repeat=period * 2 * half)
+
+    def value(place: int) -> int:
+        """From millisecond to millisecond."""
+        within = place % period if period and place >= 0 else place
+        return values[max(int(np.searchsorted(times, within, side="right")) - 1, 0)]
+
+    for begin, width in windows:  # in halves of milliseconds
+        low, high = begin // 2, (begin + width) // 2
+        whole = sum(value(place) for place in range(low, high))
+        expected = whole // (high - low) if high > low else value(high)
+        assert signal.mean(begin * half, (begin + width) * half) == expected
+
+
+def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
+    world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND)))
+    usage = Usage(signal=Signal([T0, T0 + 60 * SECOND], [2000, 4000]), per_pod=True)
+    world.load.usage["Deployment", "shop", "web"] = {"cpu": usage}
+    world.metrics.external["shop", "jobs"] = [ExternalMetric(signal=Signal([T0, T0 + 100 * SECOND], [1, 7]))]
+    found = []
+    for _ in range(9):
+        run(world, 15)
+        changes = world.metrics.changes
+        asked = GetMetric(api="resource", namespace="shop", columns=True)
+        columns = world.metrics.get(asked)
+        value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
+        amounts = columns.samples("cpu", columns.rows(columns.keys))[1].tolist()  # type: ignore[union-attr]
+        found.append((changes, amounts, value.items[0].value.milli_value()))  # type: ignore[union-attr]
+    assert [each[1] for each in found] == [[2000, 2000]] * 4 + [[4000, 4000]] * 5
+    assert [each[2] for each in found] == [1] * 6 + [3] + [7] * 2
+    assert [each[0] - found[0][0] for each in found] == [0, 0, 0, 0, 1, 1, 2, 3, 3]
 
 
 def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:

@@ -6,6 +6,7 @@ OOMs), ``src/usage_cpu.cpp``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -50,9 +51,7 @@ def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quali
     Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used compares
     with what was recommended.
     """
-    resolved = _Resolved(len(usage.containers))
-    for index, name in enumerate(usage.containers):
-        resolved.resolve(state, name, index, now)
+    resolved = _resolved(state, usage.containers, now)
     slot = np.empty(len(usage), np.int32)
     all_known = _histogram.look_up(resolved.slots, np.ascontiguousarray(usage.container), slot)
     taker = _Taker(state, usage, slot, resolved, quality)
@@ -81,6 +80,18 @@ def slot_of(state: RecommenderState, name: ContainerName, now: Moment) -> int:
     return int(resolved.slots[0])
 
 
+def _resolved(state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> _Resolved:
+    """Where containers are; those of a list that was asked for last are not looked up again."""
+    known: _Resolved | None = state.resolved
+    if known is not None and known.names is names and known.placed == state.placed:
+        return known
+    found = state.resolved = _Resolved(len(names))
+    for index, name in enumerate(names):
+        found.resolve(state, name, index, now)
+    found.names, found.placed = names, state.placed
+    return found
+
+
 class _Resolved:
     """Where the containers of some usage are: slots, the aggregates that they feed, and why others have none."""
 
@@ -92,6 +103,9 @@ class _Resolved:
         self.refused: dict[int, tuple[str, str]] = {}
         """Of some containers, the texts for a sample and an OOM."""
         self.dropped = np.zeros(count, bool)
+        self.names: Sequence[ContainerName] = ()
+        self.placed = -1
+        """Of what list it is, and when."""
         self._numbers: dict[int, int] = {}
 
     def resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:

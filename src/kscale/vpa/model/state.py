@@ -6,7 +6,10 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from kscale.effects import SECOND, ZERO_TIME, Moment
 from kscale.objects.label_index import LabelIndex, SelectorIndex
@@ -18,11 +21,19 @@ from kscale.vpa.model.store import Store
 from kscale.vpa.model.vpa import Vpa, observe
 from kscale.vpa.options import RecommenderOptions
 
-__all__ = ["RecommenderState", "VpaKey"]
+__all__ = ["RecommenderState", "VpaKey", "VpaSlots"]
 
 MISSING_RECOMMENDATION_PERIOD: Final = 30 * 60 * SECOND
 VpaKey = tuple[str, str]
 """(namespace, name)."""
+
+
+class VpaSlots(NamedTuple):
+    """``slot`` int64[n]: of containers; ``name`` int64[n]: which of ``names`` each has."""
+
+    slot: npt.NDArray[np.int64]
+    name: npt.NDArray[np.int64]
+    names: list[str]
 
 
 class RecommenderState:
@@ -52,6 +63,11 @@ class RecommenderState:
         self.pods_loaded = False
         self.last_gc: Moment = 0
         self.last_checkpoint_gc: Moment = ZERO_TIME
+        self.placed = 0
+        """Another number whenever another container may feed another aggregate."""
+        self.resolved: Any = None
+        """What the intake of usage has found of the containers that it was told of last."""
+        self._slots: dict[Vpa, tuple[int, VpaSlots]] = {}
         self._sources: Counter[tuple[str, ...]] = Counter()
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._label_sets: dict[tuple[str, str], LabelSet] = {}
@@ -112,14 +128,33 @@ class RecommenderState:
         pods = (pod for label_set in vpa.label_sets.values() for pod in label_set.pods.values())
         return sorted(pods, key=attrgetter("name"))
 
+    def slots_of(self, vpa: Vpa) -> VpaSlots:
+        """Where the store keeps the containers that feed what a VPA knows, those of its pods by name of the pod."""
+        placed, found = self._slots.get(vpa, (-1, None))
+        if found is None or placed != self.placed:
+            slots: list[int] = []
+            number: list[int] = []
+            names: dict[str, int] = {}
+            for pod in self.matching_pods(vpa):
+                aggregates = pod.label_set.aggregates
+                for name, container in pod.containers.items():
+                    if name in aggregates:
+                        slots.append(container.slot)
+                        number.append(names.setdefault(name, len(names)))
+            found = VpaSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
+            self._slots[vpa] = self.placed, found
+        return found
+
     def add_pod(self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: Moment) -> PodState:
         """``AddOrUpdatePod``."""
         pod = self.pods.get((namespace, name))
         if pod is None:
+            self.placed += 1
             label_set = self.label_set(namespace, labels)
             pod = self.pods[namespace, name] = PodState(name, label_set)
             self._count(pod, 1)
         elif pod.labels != labels:
+            self.placed += 1
             old, label_set = pod.label_set, self.label_set(namespace, labels)
             self._count(pod, -1)
             pod.label_set = label_set
@@ -145,14 +180,22 @@ class RecommenderState:
     def add_container(self, pod: PodState, name: str, now: Moment) -> None:
         """``AddOrUpdateContainer``."""
         if name not in pod.containers:
+            self.placed += 1
             self.find_or_create(pod, name, now)
             pod.containers[name] = ContainerState(self.store.take_slot())
+
+    def set_init_containers(self, pod: PodState, names: frozenset[str]) -> None:
+        """Their usage is not looked at."""
+        if names != pod.init_containers:
+            self.placed += 1
+            pod.init_containers = names
 
     def delete_pod(self, key: PodKey) -> None:
         """``DeletePod``; one that is not there is no error."""
         pod = self.pods.pop(key, None)
         if pod is None:
             return
+        self.placed += 1
         self.read_from(pod, ())
         self._count(pod, -1)
         for state in pod.containers.values():
@@ -183,6 +226,7 @@ class RecommenderState:
 
     def adopt(self, aggregate: Aggregate, label_set: LabelSet) -> None:
         """An aggregate joins those that are alive."""
+        self.placed += 1
         self.aggregates[aggregate.key] = aggregate
         label_set.aggregates[aggregate.key.container] = aggregate
 
@@ -267,6 +311,7 @@ class RecommenderState:
         for state in vpa.initial_states.values():
             self.store.give_row(state.row)
         self.without_recommendation.pop(key, None)
+        self._slots.pop(vpa, None)
 
     def observed_vpas(self) -> Iterator[Vpa]:
         """The VPAs of the last list, in its order."""
@@ -289,6 +334,7 @@ class RecommenderState:
 
     def remove_aggregate(self, aggregate: Aggregate) -> None:
         """An aggregate is garbage: it is gone from all VPAs. Containers bound to it directly go on feeding it."""
+        self.placed += 1
         key = aggregate.key
         del self.aggregates[key]
         label_set = self._label_sets[key.namespace, key.labels]

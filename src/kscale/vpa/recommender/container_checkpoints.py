@@ -67,25 +67,21 @@ class ContainerCheckpoints:
     ) -> npt.NDArray[np.int64]:
         """When the first of the windows of each VPA closes that were taken out."""
         store = self._state.store
-        slots: list[int] = []
-        target: list[int] = []
-        owner: list[int] = []
-        for number, (vpa, own) in enumerate(rows.items()):
-            for pod in self._state.matching_pods(vpa):
-                aggregates = pod.label_set.aggregates
-                for name, container in pod.containers.items():  # in any order: each name has a row of its own
-                    if name in aggregates:
-                        slots.append(container.slot)
-                        target.append(own[name])
-                        owner.append(number)
+        found = [self._state.slots_of(vpa) for vpa in rows]
         until = np.full(len(rows), _NEVER)
-        which = np.array(slots, np.int64)
+        if not found:
+            return until
+        which = np.concatenate([each.slot for each in found])
         open_ = np.flatnonzero(store.window_end[which] > now)
         if len(open_):
+            target = [
+                np.array([own[name] for name in each.names], np.int64)[each.name]
+                for each, own in zip(found, rows.values(), strict=True)
+            ]
+            owner = np.repeat(np.arange(len(found)), [len(each.slot) for each in found])
             chosen = which[open_]
             end = store.window_end[chosen]
             peak = np.maximum(store.memory_peak[chosen], store.oom_peak[chosen]).astype(np.float64)
-            into = np.array(target, np.int64)[open_]
-            merged.memory.add_samples(into, peak, np.ones(len(open_)), end, subtract=True)
-            np.minimum.at(until, np.array(owner, np.int64)[open_], end)
+            merged.memory.add_samples(np.concatenate(target)[open_], peak, np.ones(len(open_)), end, subtract=True)
+            np.minimum.at(until, owner[open_], end)
         return until

@@ -67,4 +67,4 @@ def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
         state.read_from(known, sources)
         for container in containers:
             state.add_container(known, container.name, now)
-        known.init_containers = frozenset(container.name for container in init_containers)
+        state.set_init_containers(known, frozenset(container.name for container in init_containers))

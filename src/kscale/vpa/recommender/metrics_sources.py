@@ -68,22 +68,12 @@ def usage_of_columns(found: PodUsage) -> Usage:
             values[:, CPU_SAMPLE] = milli
     values[:, MEMORY_SAMPLE] = found.whole(MEMORY)
     return Usage(
-        names_of_containers(found),
+        found.container_names(),
         np.repeat(np.arange(len(values), dtype=np.int32), 2),
         np.repeat(found.time, 2 * counts),
         values.ravel(),
         np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), len(values)),
     )
-
-
-def names_of_containers(found: PodUsage) -> list[ContainerName]:
-    """Of each container whose it is."""
-    counts, containers = np.diff(found.ends, prepend=0).tolist(), found.containers
-    pods = [key.partition("/") for key, count in zip(found.keys, counts, strict=True) for _ in range(count)]
-    return [
-        (namespace, pod, containers[number])
-        for (namespace, _, pod), number in zip(pods, found.container.tolist(), strict=True)
-    ]
 
 
 def external_metrics_steps(

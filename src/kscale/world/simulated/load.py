@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kscale.effects import SECOND, Moment, VirtualTime
+from kscale.effects import LAST_TIME, SECOND, Moment, VirtualTime
 from kscale.objects.conditions import find
 from kscale.objects.core import Pod
 from kscale.world.simulated.owned_pods import Key, OwnedPods
@@ -117,6 +117,13 @@ class Load:
             queue.forget(now - self._window - _STEP)
         self._stepped = now
         self._time.at(now + _STEP, self._step, rank=HAPPENINGS)
+
+    def steady_until(self, begin: Moment) -> Moment:
+        """Up to when each workload uses what it does at a moment, as long as nothing happens to its pods."""
+        if self.queues:
+            return begin
+        signals = (each.signal for used in self.usage.values() for each in used.values())
+        return min((signal.flat_until(begin) for signal in signals), default=LAST_TIME)
 
     def names(self, key: Key) -> set[str]:
         """What is known of how much a workload uses."""

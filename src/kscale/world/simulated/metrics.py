@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import SECOND, ApiError, GetMetric, Moment, VirtualTime, to_text
+from kscale.effects import SECOND, ZERO_TIME, ApiError, GetMetric, Moment, VirtualTime, to_text
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.core import ObjectReference, Pod
 from kscale.objects.durations import format_duration
@@ -38,6 +38,8 @@ from kscale.world.simulated.turns import HAPPENINGS
 __all__ = ["ExternalMetric", "Pipeline", "SimulatedMetrics"]
 
 _RESOURCES: Final = ("cpu", "memory")
+_QUESTIONS: Final = 64
+"""Of so many the answers are kept, those that were asked last."""
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,21 +133,31 @@ class SimulatedMetrics:
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _Known] = {}
         self._joined: dict[GetMetric, _Joined] = {}
-        self._joined_before: dict[GetMetric, _Joined] = {}
         self._pods_then = 0
+        self._steady_until: Moment = ZERO_TIME
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
         """The first scrape, and all that follow."""
-        now = self._time.now
-        self._joined, self._joined_before = {}, self._joined
-        used, external, pods = self._used(now), self._external(now), self._load.pods.count
+        now, pods = self._time.now, self._load.pods.count
         last = self._scrapes[-1] if self._scrapes else None
-        same = last is not None and pods == self._pods_then and used == last.used and external == last.external
-        changes = 0 if last is None else last.changes + (not same)
+        if last is not None and pods == self._pods_then and now <= self._steady_until:
+            scrape = _Scrape(now, last.changes, last.used, last.external)
+        else:
+            used, external = self._used(now), self._external(now)
+            same = last is not None and pods == self._pods_then and used == last.used and external == last.external
+            scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, external)
+            self._steady_until = self._steady_from(now - self.pipeline.window)
         self._pods_then = pods
-        self._scrapes.append(_Scrape(now, changes, used, external))
+        self._scrapes.append(scrape)
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
+
+    def _steady_from(self, begin: Moment) -> Moment:
+        """Up to when a scrape finds what one finds whose window began then, as long as nothing happens to pods."""
+        until = self._load.steady_until(begin)
+        for metric in (each for metrics in self.external.values() for each in metrics):
+            until = begin if metric.signal is None else min(until, metric.signal.flat_until(begin))
+        return until
 
     def _used(self, now: Moment) -> dict[Key, dict[str, int]]:
         load, begin = self._load, now - self.pipeline.window
@@ -210,12 +222,15 @@ class SimulatedMetrics:
                     values.append(told)
         if not parts:
             return PodUsage.of([])
-        known = self._joined.get(asked) or self._joined_before.get(asked)
+        known = self._joined.pop(asked, None)
         if known is None or not known.is_of(parts):
             each = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
             known = _Joined.of(parts, PodUsage.joined(each))
-        self._joined[asked] = known
-        return known.later(last.at // SECOND * SECOND, values)
+        usage = known.later(last.at // SECOND * SECOND, values)
+        self._joined[asked] = known._replace(usage=usage)  # the last in order is the one that was asked last
+        if len(self._joined) > _QUESTIONS:
+            del self._joined[next(iter(self._joined))]
+        return usage
 
     def _rows_of(self, key: Key, at: Moment) -> Sequence[_Rows]:
         """The pods of a workload that ran at a moment, those alike together."""

@@ -59,17 +59,28 @@ def strategic(value: Any, patch: Any, field: str = "") -> Any:
 
 
 def json_patch(value: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """A JSON patch (RFC 6902) without move and copy. Raises :class:`PatchError`."""
-    value = copy.deepcopy(value)
+    """A JSON patch (RFC 6902) without move and copy. Raises :class:`PatchError`.
+
+    What it changes is copied, the rest is shared with what was given.
+    """
     for each in operations:
         parts = [part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:]]
-        target = value
-        for part in parts[:-1]:
-            target = _at(target, part)
-            if not isinstance(target, list | dict):
-                raise PatchError(f"{each['op']} operation does not apply: doc is missing path: {each['path']}")
-        _apply(target, parts[-1], each)
+        value = _patched(value, parts, each)
     return value
+
+
+def _patched(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
+    """A map or a list after one operation further down, or in it."""
+    target = target.copy()
+    if len(parts) == 1:
+        _apply(target, parts[0], each)
+        return target
+    part = parts[0]
+    below = _at(target, part)
+    if not isinstance(below, list | dict):
+        raise PatchError(f"{each['op']} operation does not apply: doc is missing path: {each['path']}")
+    target[int(part) if isinstance(target, list) else part] = _patched(below, parts[1:], each)
+    return target
 
 
 def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
@@ -83,11 +94,11 @@ def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
                 raise PatchError(f"remove operation does not apply: doc is missing key: {each['path']}")
             del target[key]
         case "add" if isinstance(target, list):
-            target.insert(len(target) if last == "-" else int(last), copy.deepcopy(each["value"]))
+            target.insert(len(target) if last == "-" else int(last), each["value"])
         case "replace" if here is _NOTHING:
             raise PatchError(f"replace operation does not apply: doc is missing key: {each['path']}")
         case _:
-            target[key] = copy.deepcopy(each["value"])
+            target[key] = each["value"]
 
 
 def _at(target: Any, key: str) -> Any:

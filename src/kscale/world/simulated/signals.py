@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import Moment
+from kscale.effects import LAST_TIME, Moment
 
 __all__ = ["Signal"]
 
@@ -22,7 +22,7 @@ class Signal:
     Means are taken in whole milliseconds.
     """
 
-    __slots__ = ("_sums", "_time", "_value", "begin", "repeat")
+    __slots__ = ("_flat", "_sums", "_time", "_value", "begin", "repeat")
 
     def __init__(
         self, time: Sequence[int] | NDArray[np.int64], value: Sequence[int] | NDArray[np.int64], *, repeat: int = 0
@@ -37,6 +37,7 @@ class Signal:
         self._time: list[int] = steps.tolist()
         self._value: list[int] = values.tolist()
         self._sums: list[int] = sums.tolist()
+        self._flat: tuple[Moment, Moment, int] = (0, -1, 0)  # (from, up to, its value all the while)
         self.repeat = repeat // _MILLISECOND
         if self.repeat and self.repeat <= self._time[-1]:
             raise ValueError("a signal repeats after its last step")
@@ -55,8 +56,17 @@ class Signal:
 
     def mean(self, begin: Moment, end: Moment) -> int:
         """The mean value from one moment up to another; of no time at all the value at its end."""
+        if end <= self.flat_until(begin) and end - begin >= _MILLISECOND:
+            return self._flat[2]
         low, high = ((each - self.begin) // _MILLISECOND for each in (begin, end))
         return self.at(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low)
+
+    def flat_until(self, begin: Moment) -> Moment:
+        """Up to when the value is what it is at a moment."""
+        if not self._flat[0] <= begin < self._flat[1]:
+            change = self.next_change(begin)
+            self._flat = begin, LAST_TIME if change is None else change, self.at(begin)
+        return self._flat[1]
 
     def next_change(self, time: Moment) -> Moment | None:
         """When its next step begins after a moment; None: there is none."""
