@@ -46,5 +46,6 @@ def pod_events(pods: Iterable[str], type_: str, reason: str, message: str) -> li
             reason=reason,
             message=message,
         )
-        for namespace, _, name in (pod.rpartition("/") for pod in pods)
+        for pod in pods
+        for namespace, _, name in (pod.rpartition("/"),)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from kscale.objects.core import Node, Taint
 from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
 
-__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "distinct", "read_only"]
+__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "alike", "distinct", "read_only"]
 
 FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
+
+_LARGEST: Final = 1 << 62
 
 
 Number = TypeVar("Number", bound=np.integer[Any])
@@ -33,6 +35,23 @@ def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+def alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of columns of integers from -1 on: (the first of each that are alike, in order; int64[n]: which)."""
+    key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        width = int(column.max(initial=-1)) + 2
+        if size * width > _LARGEST:
+            values, key = np.unique(key, return_inverse=True)
+            key, size = key.reshape(-1), len(values)
+        key = key * width + (column.astype(np.int64) + 1)
+        size *= width
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse.reshape(-1)]
 
 
 class Growing:

@@ -17,6 +17,7 @@ from kscale.objects.requests import CPU, PODS, is_scalar
 from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner
+from kscale.snapshot.pod_moments import PodMoments
 from kscale.snapshot.pod_states import PENDING, PLACED
 from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.record import standing_controller
@@ -80,6 +81,8 @@ def from_columns(
     numbers = np.array([one.index for one in classes], dtype=np.int32)
     controllers = np.array([interner.controller(standing_controller(pod)) for pod in examples], dtype=np.int32)
     priorities = np.array([pod.spec.priority or 0 for pod in examples], dtype=np.int64)
+    created = np.array([PodMoments.of(pod).created for pod in examples], dtype=np.int64)
+    queueings = np.array([interner.queueings.of(pod) for pod in examples], dtype=np.int32)
     table.extend(
         _Names(prefixes, class_of) if given_names is None else given_names,
         class_of=numbers[class_of],
@@ -88,6 +91,8 @@ def from_columns(
         priority=priorities[class_of],
         controller=controllers[class_of],
         source=-2 - class_of,
+        created=created[class_of],
+        queueing=queueings[class_of],
     )
     rows, nodes_of = np.flatnonzero(placed), at[placed].astype(np.int32)
     used: dict[str, NDArray[np.int64]] = {}

@@ -42,6 +42,7 @@ from kscale.snapshot.pod_facets import (
     volumes_facet,
 )
 from kscale.snapshot.pod_shapes import Shape, shape_key
+from kscale.snapshot.queueing import QueueingNumbers
 
 __all__ = ["GONE", "Interner", "PodClass", "Prototype"]
 
@@ -116,7 +117,8 @@ class Interner:
     numbers of what went are given again: ``classes[cls.index] is cls`` tells whether a class is one of this interner.
     So what is remembered by number (``memo``) stays with the interner.
     ``classes``, ``identities`` (one class of each namespace, labels and whether it terminates), ``shapes`` (from 1) and
-    ``controllers`` (UIDs): by number; where nothing is, :data:`GONE`, None or the empty text."""
+    ``controllers`` (UIDs): by number; where nothing is, :data:`GONE`, None or the empty text.
+    ``queueings``: numbers for how pods wait, shared by all interners that come of one."""
 
     def __init__(self) -> None:
         self.classes: list[PodClass] = []
@@ -124,6 +126,7 @@ class Interner:
         self.shapes: list[Shape | None] = [None]
         self.controllers: list[str] = []
         self.made = 0  # classes, shapes and controllers that are new in this interner
+        self.queueings = QueueingNumbers()
         self.memo = Memo()
         self._class_of: Numbering[Any] = Numbering()
         self._identity: Numbering[Any] = Numbering()
@@ -162,6 +165,7 @@ class Interner:
                 setattr(made, name, copy(getattr(self, name)))
             made._identity_users = self._identity_users.copy()
             made._prototypes, made._lock = self._prototypes, self._lock
+            made.queueings = self.queueings
         gone = [number for number in np.flatnonzero(classes).tolist() if made.classes[number].index >= 0]
         made._forget(gone)
         made._class_of.discard(gone)

@@ -10,8 +10,8 @@ __all__ = ["PodBatch"]
 
 _COLUMNS = (
     "where", "class_of", "state", "bound", "node_of", "priority", "controller", "begin", "size", "cut_at", "cut_size",
-    "uid_at", "uid_size", "shape", "started", "deleted", "since", "ready", "phase", "version",
-    "combined",
+    "uid_at", "uid_size", "shape", "created", "started", "deleted", "since", "ready", "phase",
+    "version", "queueing", "combined",
 )  # fmt: skip
 
 
@@ -43,12 +43,14 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
     uid_at: NDArray[np.int64]
     uid_size: NDArray[np.int64]
     shape: NDArray[np.int32]
+    created: NDArray[np.int64]
     started: NDArray[np.int64]
     deleted: NDArray[np.int64]
     since: NDArray[np.int64]
     ready: NDArray[np.int8]
     phase: NDArray[np.int8]
     version: NDArray[np.int64]
+    queueing: NDArray[np.int32]
     combined: NDArray[np.int32]
 
     def __len__(self) -> int:

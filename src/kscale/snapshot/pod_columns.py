@@ -23,7 +23,8 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "uid_size": np.int32,
     "shape": np.int32,  # shape of pods (:mod:`kscale.snapshot.pod_shapes`), 0 = not known yet
     "stamp": np.int64,  # another number whenever a row gets another pod
-    "started": np.int64,  # ``status.startTime``: nanoseconds since 1970, as the next two
+    "created": np.int64,  # ``metadata.creationTimestamp``: nanoseconds since 1970, as the next three
+    "started": np.int64,  # ``status.startTime``
     "deleted": np.int64,  # ``metadata.deletionTimestamp``
     "since": np.int64,  # when the condition Ready last changed
     "ready": np.int8,  # into kscale.snapshot.record.READY
@@ -31,10 +32,13 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "seen": np.int8,  # whether a list that is being read has the pod
     "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
     "bound": np.int8,  # whether it is bound to its node, not only nominated
+    "queueing": np.int32,  # how it waits, if it does (:mod:`kscale.snapshot.queueing`)
     "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
 }
 NO_NUMBER: Final = -2
 """A resource version that is no number."""
 
-DEFAULTS: Final = {"shape": 0, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1}
+DEFAULTS: Final = {
+    "shape": 0, "created": ZERO_TIME, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1,
+}  # fmt: skip
 """Entries of columns that are not given; others are 0."""

@@ -24,6 +24,7 @@ _MOST_DIGITS: Final = 18
 class PodMoments(NamedTuple):
     """Columns of one pod: see :mod:`kscale.snapshot.pod_table`; ``version_text``: the resource version as it is."""
 
+    created: int
     started: int
     deleted: int
     since: int
@@ -38,6 +39,7 @@ class PodMoments(NamedTuple):
         metadata, status = pod.metadata, pod.status
         ready = find(status.conditions, "Ready")
         return cls(
+            _moment(pod, metadata.creation_timestamp, "metadata.creationTimestamp"),
             _moment(pod, status.start_time, "status.startTime"),
             _moment(pod, metadata.deletion_timestamp, "metadata.deletionTimestamp"),
             _moment(pod, None if ready is None else ready.last_transition_time, "status.conditions.lastTransitionTime"),

@@ -22,6 +22,7 @@ from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_facets import READ_SOURCES
 from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
 from kscale.snapshot.pod_states import FINISHED, PLACED
+from kscale.snapshot.queueing import DELAY_ANNOTATION
 from kscale.snapshot.record import READY
 from kscale.snapshot.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
 from kscale.snapshot.usual_texts import usual_moments, usual_names
@@ -58,6 +59,7 @@ _VOLUME: Final = _object(
 )
 _STATUS: Final = ("array", _object(**_kept("name", "allocated_resources", "resources")))
 _CONDITIONS: Final = {
+    '"PodScheduled"': _object(**_kept("type", "status", "reason")),
     '"PodResizePending"': _object(**_kept("type", "reason")),
     '"Ready"': _object(("status",), status=("capture", _READY), last_transition_time=("capture", _SINCE)),
 }
@@ -73,7 +75,7 @@ _RULE: Final = _object(
         deletion_timestamp=("mark", _DELETED, TOLD_TO_STOP),
         managed_fields=("span", _MANAGED),
         namespace=("note", _SPACE),
-        annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
+        annotations=("object", dict.fromkeys((*READ_ANNOTATIONS, DELAY_ANNOTATION), "keep"), ()),
     ),
     spec=("alike", _object(
         node_name=("capture", _NODE),
@@ -85,7 +87,7 @@ _RULE: Final = _object(
         **_kept(
             "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",
             "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
-            "resources", "termination_grace_period_seconds",
+            "resources", "termination_grace_period_seconds", "scheduler_name",
         ),
     )),
     status=("alike", _object(
@@ -228,7 +230,7 @@ class PodReader:
         node_of = self._nodes.number(view, nodes, long)
         state = np.where(placed, np.int8(PLACED), known.column("unplaced")[places])
         state[known.column("done")[places]] = FINISHED
-        _, started, deleted, since = range(4)
+        created, started, deleted, since = range(4)
         return fast, PodBatch(
             view=view,
             source=found.source,
@@ -249,12 +251,14 @@ class PodReader:
             uid_at=at[_UID],
             uid_size=np.maximum(length[_UID], 0),
             shape=np.where(placed, known.column("settled_shape")[places], known.column("waiting_shape")[places]),
+            created=moments[created],
             started=moments[started],
             deleted=moments[deleted],
             since=moments[since],
             ready=self._statuses.codes(view, at[_READY], length[_READY]),
             phase=known.column("phase")[places],
             version=version,
+            queueing=known.column("queueing")[places],
             combined=places,
         )
 

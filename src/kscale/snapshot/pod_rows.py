@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
-from kscale.snapshot.columns import distinct
+from kscale.snapshot.columns import alike, distinct
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.mapped import file_of
+from kscale.snapshot.pod_moments import PodMoments
 from kscale.snapshot.pod_states import PENDING
 from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.pod_uids import uids_of
@@ -62,21 +63,6 @@ class PodRows(Sequence[PodRecord]):
             mapped.check()
         return digester.digest(buffer[offset : offset + size])
 
-    def sources(self) -> Iterator[memoryview | PodRecord]:
-        """What each is read from: its JSON text, where it lies, or the record of a pod that has none of its own."""
-        table, rows = self.table, self._rows
-        sources, buffers = table.column("source")[rows], table.buffers
-        if (sources < 0).all():
-            yield from map(table.record, rows.tolist())
-            return
-        for source in distinct(sources[sources >= 0]).tolist():
-            mapped = file_of(buffers[source])
-            if mapped is not None:
-                mapped.check()
-        begin, sizes = table.column("offset")[rows].tolist(), table.column("size")[rows].tolist()
-        for row, source, offset, size in zip(rows.tolist(), sources.tolist(), begin, sizes, strict=True):
-            yield buffers[source][offset : offset + size] if source >= 0 and size else table.record(row)
-
     @property
     def keys(self) -> list[str]:
         """``namespace/name`` of each."""
@@ -105,6 +91,16 @@ class PodRows(Sequence[PodRecord]):
     def classes(self) -> NDArray[np.int32]:
         """Classes by number in the interner."""
         return self.table.column("class_of")[self._rows]
+
+    @property
+    def kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(positions of the first of each kind, in order; int64[n]: which kind): waiting pods of one kind agree in
+        class, in the time they were made, and in how they wait."""
+        table, rows = self.table, self._rows
+        made, queueing = table.column("created")[rows], table.column("queueing")[rows]
+        order = distinct(made)
+        by_itself = np.where(queueing < 0, np.arange(len(rows)), -1)
+        return alike(self.classes, np.searchsorted(order, made), np.abs(queueing), by_itself)
 
     @property
     def priorities(self) -> NDArray[np.int64]:
@@ -154,5 +150,7 @@ def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
         priority=pod.spec.priority or 0,
         controller=interner.controller(standing_controller(pod)),
         source=-2,
+        created=PodMoments.of(pod).created,
+        queueing=interner.queueings.of(pod),
     )
     return PodRows(table, rows)

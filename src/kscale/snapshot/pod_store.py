@@ -125,6 +125,7 @@ class PodStore:
             "priority": np.array([record.priority for record in records], dtype=np.int64),
             "controller": np.array([self.interner.controller(each.controller) for each in records], dtype=np.int32),
             "bound": np.array([bool(record.pod.spec.node_name) for record in records], dtype=np.int8),
+            "queueing": np.array(list(map(self.table.queueing_of, records, states)), dtype=np.int32),
             "seen": np.full(count, self._listing, dtype=np.int8),
             "source": np.full(count, -1, dtype=np.int32),
             **dict.fromkeys(("size", "uid_size", "shape", "combined"), np.zeros(count, dtype=np.int32)),
@@ -250,8 +251,8 @@ class PodStore:
             "state": state,
             "seen": np.full(len(of), self._listing, dtype=np.int8),
         }
-        for name in ("class_of", "priority", "controller", "shape", "started", "deleted", "since", "ready", "phase",
-                     "version", "bound", "combined"):  # fmt: skip
+        for name in ("class_of", "priority", "controller", "shape", "created", "started", "deleted", "since", "ready",
+                     "phase", "version", "bound", "queueing", "combined"):  # fmt: skip
             columns[name] = getattr(batch, name)[of]
         texts = self.table.texts
         if self.texts == "pending":

@@ -138,10 +138,15 @@ class PodTable:
         columns["size"].array[row] = columns["uid_size"].array[row] = 0
         columns["shape"].array[row] = columns["combined"].array[row] = 0
         columns["bound"].array[row] = bool(record.pod.spec.node_name)
+        columns["queueing"].array[row] = self.queueing_of(record, state)
         columns["stamp"].array[row] = self._stamps(1)[0]
         for name in MOMENTS:
             columns[name].array[row] = getattr(moments, name)
         self.hold([row], [record], [moments])
+
+    def queueing_of(self, record: PodRecord, state: int) -> int:
+        """How a pod in this state waits, by number; 0 if it does not."""
+        return self.interner.queueings.of(record.pod) if state == PENDING else 0
 
     def hold(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
         """The structs behind rows that were just written."""

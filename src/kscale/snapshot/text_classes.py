@@ -20,7 +20,7 @@ from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.validation import check, is_unusual
 from kscale.objects.volumes import Volume
-from kscale.snapshot.columns import Growing, distinct
+from kscale.snapshot.columns import Growing, alike, distinct
 from kscale.snapshot.interner import Interner, Prototype
 from kscale.snapshot.known_texts import KnownTexts
 from kscale.snapshot.pod_facets import (
@@ -46,7 +46,6 @@ TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
 """What stands in a rest for any moment at which a pod was told to stop."""
 
 _UNSEEN: Final = -2
-_LARGEST: Final = 1 << 62
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -91,6 +90,7 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
     alone: bool
     bare: bool
     phase: int
+    queueing: int
     text: bytes
 
 
@@ -106,6 +106,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "bare": np.bool_,  # without apiVersion and kind, so that only a PodList tells that they are pods
     "priority": np.int64,
     "phase": np.int8,
+    "queueing": np.int32,  # how a pod without a node waits
 }
 
 
@@ -144,6 +145,7 @@ class TextClasses:
             bare=(lambda rest: rest.bare, np.bool_),
             priority=(lambda rest: rest.priority, np.int64),
             phase=(lambda rest: rest.phase, np.int8),
+            queueing=(lambda rest: rest.queueing, np.int32),
             alone=(lambda rest: rest.alone, np.bool_),
         )
         self._facets: tuple[KnownTexts[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
@@ -205,7 +207,7 @@ class TextClasses:
         self.column("known")[places] = True
         self.column("waiting")[places] = self.column("settled")[places] = none
         rests = rows[:, -1] + 1
-        for name in ("unplaced", "done", "bare", "priority", "phase"):
+        for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
             self._columns[name].array[places] = self._rests.column(name)[rests]
         controller = np.full(len(places), -1, dtype=np.int32)
         owned = usable & ~self._rests.column("alone")[rests]
@@ -215,7 +217,7 @@ class TextClasses:
     def _shapes(self, places: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The shapes of combinations whose pods have these classes."""
         rows = self._rows(places)
-        first, alike = _alike(classes, rows[:, VOLUMES], rows[:, -1])
+        first, which = alike(classes, rows[:, VOLUMES], rows[:, -1])
         numbers = np.empty(len(first), dtype=np.int32)
         for i, at in enumerate(first.tolist()):
             row, class_of = rows[at].tolist(), int(classes[at])
@@ -225,7 +227,7 @@ class TextClasses:
             stay = stays(self._interner.classes[class_of].owner)
             made = partial(Shape, None, (rest.text, *texts), settled=stay)
             numbers[i] = self._interner.shape((class_of, texts[VOLUMES], rest.text), made)
-        return numbers[alike]
+        return numbers[which]
 
     def _facet_bytes(self, facet: int, number: int) -> bytes | None:
         if number < 0:
@@ -240,7 +242,7 @@ class TextClasses:
         labels, affinity, volumes, owners, rests = (column + 1 for column in self._rows(places).T)
         stay = self._owners.column("stays")[owners] & fixed
         moving, staying = (self._affinities.column(name)[affinity] for name in ("moving", "staying"))
-        first, inverse = _alike(labels, np.where(stay, staying, moving), volumes, owners, rests)
+        first, inverse = alike(labels, np.where(stay, staying, moving), volumes, owners, rests)
         classes = np.empty(len(first), dtype=np.int32)
         columns = (labels, affinity, volumes, owners, rests, stay)
         for i, of in enumerate(zip(*(column[first].tolist() for column in columns), strict=True)):
@@ -322,6 +324,7 @@ class TextClasses:
             alone=is_daemonset_pod(pod),
             bare=bare,
             phase=_PHASES.get(pod.status.phase, 0),
+            queueing=self._interner.queueings.of(pod),
             text=text,
         )
 
@@ -377,20 +380,3 @@ def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bo
     """Which numbers, where those below 0 are none, went."""
     found: NDArray[np.bool_] = np.append(gone, [False])[np.minimum(numbers, len(gone))]
     return found & (numbers >= 0)
-
-
-def _alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of columns of integers from -1 on: (the first of each that are alike, in order; int64[n]: which)."""
-    key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for column in columns:
-        width = int(column.max(initial=-1)) + 2
-        if size * width > _LARGEST:
-            values, key = np.unique(key, return_inverse=True)
-            key, size = key.reshape(-1), len(values)
-        key = key * width + (column.astype(np.int64) + 1)
-        size *= width
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[inverse.reshape(-1)]

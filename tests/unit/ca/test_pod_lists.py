@@ -17,11 +17,12 @@ from kscale.ca.pod_lists.expendable import expendable_placed, snapshot_without_e
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.tpu import clear_tpu_requests
-from kscale.ca.pod_lists.young import DELAY_ANNOTATION, without_young
+from kscale.ca.pod_lists.young import without_young
 from kscale.objects.core import Pod, PodStatus
 from kscale.objects.meta import Condition
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.queueing import DELAY_ANNOTATION
 
 
 def names(pods: list[Pod]) -> list[str]:

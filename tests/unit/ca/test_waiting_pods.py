@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import kscale
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.waiting import WaitingPods
-from kscale.ca.pod_lists.young import DELAY_ANNOTATION
+from kscale.objects.core import Pod, PodSpec
 from kscale.objects.owners import is_daemonset_pod
+from kscale.snapshot.queueing import DELAY_ANNOTATION, QueueingNumbers
 
 
 def _pod(name: str, *, status: Any = None, spec: Any = None, **metadata: Any) -> dict[str, Any]:
@@ -80,6 +82,11 @@ def test_text_and_structs_give_the_same_kinds() -> None:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": PODS}).encode()
     from_text = _kinds(kscale.load(text))
     assert from_text == _kinds(kscale.Cluster(PODS))
+    assert from_text == _kinds(pickle.loads(pickle.dumps(kscale.load(text))))
+    one_by_one = kscale.Cluster()
+    for pod in PODS:
+        one_by_one.apply(pod)
+    assert from_text == _kinds(one_by_one)
     assert frozenset({"plain", "same", "none", "null", "no-notes", "noted", "not-daemon"}) in from_text
     assert frozenset({"slow"}) in from_text  # what is said of its annotation names the pod
     assert frozenset({"zero"}) in from_text
@@ -93,3 +100,37 @@ def test_rules_hold_for_every_pod_of_a_kind(records: bool) -> None:
     assert [key for key in waiting.keys if key not in kept.keys] == ["shop/daemon", "shop/marked"]
     assert kept.take(np.array([1, 0])).keys == ["shop/same", "shop/plain"]
     assert len(WaitingPods.of(rows[:0]).kept_by(without_daemonset_pods)) == 0
+
+
+def test_pods_that_come_later_are_of_kinds_of_their_own() -> None:
+    cluster = kscale.Cluster(PODS)
+    before = WaitingPods.of(cluster.snapshot().pending_records)
+    cluster.apply(_pod("later", spec={"schedulerName": "third"}))
+    after = WaitingPods.of(cluster.snapshot().pending_records)
+    assert after.kind[:-1].tolist() == before.kind.tolist()
+    assert after.examples[after.kind[-1]].spec.scheduler_name == "third"
+
+
+def test_pods_of_columns_wait_as_their_examples_do() -> None:
+    examples = [_pod("a", creationTimestamp="2026-05-04T11:00:00Z"), _pod("b"), _pod("c", spec={"schedulerName": "c"})]
+    snapshot = kscale.from_columns(
+        resources=["cpu"],
+        node_names=["n"],
+        allocatable=np.array([[4000]]),
+        pods=examples,
+        pod_class=np.array([0, 1, 2, 1, 0]),
+        pod_node=np.full(5, -1),
+    )
+    waiting = WaitingPods.of(snapshot.pending_records)
+    assert waiting.kind.tolist() == [0, 1, 2, 1, 0]
+    assert [pod.spec.scheduler_name for pod in waiting.examples] == ["", "", "c"]
+
+
+def test_of_very_many_ways_to_wait_the_first_are_forgotten_and_never_mistaken() -> None:
+    numbers = QueueingNumbers()
+    pods = [Pod(spec=PodSpec(scheduler_name=f"s{i}")) for i in range(5000)]
+    first = list(map(numbers.of, pods))
+    assert len(set(first)) == len(pods)
+    again = list(map(numbers.of, pods))
+    assert not set(again[:100]) & set(first)
+    assert again[-1] == numbers.of(pods[-1])

@@ -26,6 +26,8 @@ def buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuffer]) 
     ``buffers``: the buffer of each pod that was injected, by the pod's ``namespace/name``.
     """
     events: list[Event] = []
+    if not buffers:
+        return events
     by_key = {buffer.key: buffer for buffer in buffers.values()}
     if status.result not in (SUCCESSFUL, ERROR):
         existing = {group.id for group in status.considered_groups if group.exists}

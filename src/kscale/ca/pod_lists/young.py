@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 
@@ -12,10 +11,9 @@ from kscale.effects import Moment, from_text
 from kscale.objects.core import Pod
 from kscale.objects.durations import format_duration, parse_duration
 from kscale.objects.names import go_quote
+from kscale.snapshot.queueing import DELAY_ANNOTATION
 
-__all__ = ["DELAY_ANNOTATION", "OldPods", "without_young"]
-
-DELAY_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
+__all__ = ["OldPods", "without_young"]
 
 
 class OldPods(msgspec.Struct, kw_only=True):

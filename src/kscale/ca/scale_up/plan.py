@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -193,7 +194,7 @@ class ScaleUpPlan:
     @cached_property
     def triggered(self) -> list[str]:
         """The pods that are helped."""
-        return [name for done in self._good for name in done.status.pods_triggered]
+        return list(chain.from_iterable(done.status.pods_triggered for done in self._good))
 
     @cached_property
     def beyond_limits(self) -> list[str]:
