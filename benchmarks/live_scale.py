@@ -2,6 +2,7 @@
 
 ``PYTHONPATH=tests python benchmarks/live_scale.py --nodes 1000 --pods 10000 --upstream FOLDER``: from the start to the
 first call to the cloud, memory, CPU time of a loop in which nothing has changed, and of a change that a watch brings.
+``--synthetic``: behind a server of pages that were written before, for clusters that a real one here cannot hold.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from synthetic_api import SyntheticPlane
 
 from e2e.cloud import FakeCloud, Machines
 from e2e.control_plane import ControlPlane
@@ -34,6 +36,7 @@ FLAGS = (
 )  # fmt: skip
 SCAN = 10.0
 AT_ONCE = 32
+EACH_SECOND = 200
 
 
 class Figures(msgspec.Struct, kw_only=True):
@@ -63,16 +66,59 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--loops", type=int, default=3)
     parser.add_argument("--events", type=int, default=2000)
+    parser.add_argument("--synthetic", action="store_true", help="behind pages that were written before")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as plane:
-        cloud = FakeCloud(plane, Machines("big", cpu="16", memory="64Gi", most=given.nodes + 10, registers=False))
+    with tempfile.TemporaryDirectory() as directory:
+        (synthetic if given.synthetic else real)(Path(directory), given)
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+
+
+def real(directory: Path, given: argparse.Namespace) -> None:
+    """An API server and etcd."""
+    with ControlPlane(directory) as plane:
         begun = time.monotonic()
+        cloud = FakeCloud(plane, machines(given))
         asyncio.run(fill(plane, cloud, given))
         print(f"{given.nodes} nodes, {given.pods} pods, made in {time.monotonic() - begun:.0f} s", flush=True)
-        for binaries in dict.fromkeys((given.upstream, None)):
-            print(asyncio.run(measured(plane, cloud, binaries, given)), flush=True)
-        cloud.close()
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+
+        async def change_pods() -> None:
+            async with connected(plane) as api:
+                changes = (("PATCH", f"{PODS}/p-{i % given.pods}", change(i)) for i in range(given.events))
+                await together(api.client, changes)
+                await asyncio.sleep(2)
+
+        measure(plane, cloud, given, change_pods)
+
+
+def synthetic(directory: Path, given: argparse.Namespace) -> None:
+    """Pages."""
+    begun = time.monotonic()
+    with SyntheticPlane(directory, given.nodes, given.pods, pod("pending", "", cpu="14")) as plane:
+        print(f"{given.nodes} nodes, {given.pods} pods, written in {time.monotonic() - begun:.0f} s", flush=True)
+        group = machines(given)
+        group.running = [node["metadata"]["name"] for node in plane.nodes]
+
+        async def change_pods() -> None:
+            await asyncio.to_thread(plane.change_pods, given.events, given.events / EACH_SECOND)
+            await asyncio.sleep(2)
+
+        measure(plane, FakeCloud(plane, group), given, change_pods)
+
+
+def machines(given: argparse.Namespace) -> Machines:
+    return Machines("big", cpu="16", memory="64Gi", most=given.nodes + 10, registers=False)
+
+
+def measure(
+    plane: ControlPlane | SyntheticPlane,
+    cloud: FakeCloud,
+    given: argparse.Namespace,
+    change_pods: Callable[[], Awaitable[None]],
+) -> None:
+    """One side after the other."""
+    for binaries in dict.fromkeys((given.upstream, None)):
+        print(asyncio.run(measured(plane, cloud, binaries, given, change_pods)), flush=True)
+    cloud.close()
 
 
 async def fill(plane: ControlPlane, cloud: FakeCloud, given: argparse.Namespace) -> None:
@@ -112,7 +158,13 @@ async def together(client: Client, writes: Iterable[tuple[str, str, Any]]) -> No
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
 
-async def measured(plane: ControlPlane, cloud: FakeCloud, binaries: Path | None, given: argparse.Namespace) -> Figures:
+async def measured(
+    plane: ControlPlane | SyntheticPlane,
+    cloud: FakeCloud,
+    binaries: Path | None,
+    given: argparse.Namespace,
+    change_pods: Callable[[], Awaitable[None]],
+) -> Figures:
     """One side: from its start to its end."""
     cloud.calls.clear()
     cloud.refuse = lambda call: "no"  # the pod goes on waiting
@@ -131,13 +183,6 @@ async def measured(plane: ControlPlane, cloud: FakeCloud, binaries: Path | None,
             player.kill()
             player.start("--scan-interval=1h")  # it watches, and nothing else
             await quiet(player)
-            changes = [("PATCH", f"{PODS}/p-{i % given.pods}", change(i)) for i in range(given.events)]
-
-            async def change_pods() -> None:
-                async with connected(plane) as api:
-                    await together(api.client, changes)
-                    await asyncio.sleep(2)
-
             event_cpu = await spent(player, change_pods)
         except Exception as error:
             raise RuntimeError(player.tail()) from error

@@ -137,6 +137,8 @@ class ClusterAutoscaler:
     name: str = "cluster-autoscaler"
     report: LoopReport | None = None
     """Of the last loop."""
+    repeats: bool = False
+    """Whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do."""
 
     def __post_init__(self) -> None:
         self._begun = self.clock.now()
@@ -238,7 +240,8 @@ class ClusterAutoscaler:
             self.desk.deliver(went_by(sight.snapshot, report), start=now, end=progress.now)
         if report.successful:
             self.health.update_last_success(self.clock.now())
-        self._last = _Round(before, sight.snapshot, now, progress.now)
+        if self.repeats:
+            self._last = _Round(before, sight.snapshot, now, progress.now)
         self._ended(progress.now)
 
     def _ended(self, now: Moment) -> None:
@@ -257,7 +260,8 @@ class ClusterAutoscaler:
 
     def repeats_until(self) -> Moment:
         """Of rounds before this moment, the cluster and the cloud being as they were in the last, nothing else can come
-        than came of that, which did nothing (:mod:`kscale.ca.static_autoscaler.steady`)."""
+        than came of that, which did nothing (:mod:`kscale.ca.static_autoscaler.steady`); none, where rounds are not
+        kept."""
         last, report = self._last, self.report
         if last is None or report is None or report.error is not None or report.ended:
             return ZERO_TIME

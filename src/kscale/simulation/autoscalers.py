@@ -67,7 +67,7 @@ class Autoscalers:
         if autoscaling is not None:
             health = HealthCheck(HealthCheckOptions(), self.world.time.now)
             process = AutoscalerProcess(dra=False, frequent_loops=frequent)
-            found.append(ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard()))
+            found.append(ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard(), repeats=True))
         return found
 
     def _options(self, controller: str, struct: type[_T]) -> _T | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions
@@ -60,9 +61,9 @@ class Drive:
         return outcome
 
 
-def cluster_autoscaler(world: SimulatedWorld, options: AutoscalingOptions = OPTIONS) -> ClusterAutoscaler:
+def cluster_autoscaler(world: SimulatedWorld, *, repeats: bool = False) -> ClusterAutoscaler:
     health = HealthCheck(HealthCheckOptions(), world.time.now)
-    return ClusterAutoscaler(options, AutoscalerProcess(), world.clock, health, NodeBoard())
+    return ClusterAutoscaler(OPTIONS, AutoscalerProcess(), world.clock, health, NodeBoard(), repeats=repeats)
 
 
 def scale(world: SimulatedWorld, replicas: int) -> None:
@@ -159,6 +160,15 @@ def test_horizontal_keeps_a_round_only_to_repeat_it() -> None:
     run(world, 100)
     assert repeating.repeats_until() > world.time.now
     assert live.repeats_until() == ZERO_TIME
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_the_cluster_autoscaler_keeps_a_round_only_to_repeat_it(repeats: bool) -> None:
+    world = world_of(deployment(replicas=2))
+    driver = cluster_autoscaler(world, repeats=repeats)
+    Drive(world, driver)
+    run(world, 100)
+    assert (driver.repeats_until() > world.time.now) is repeats
 
 
 def vpa(mode: str) -> VerticalPodAutoscaler:

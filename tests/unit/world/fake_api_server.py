@@ -49,6 +49,7 @@ class _Watch:
     def __init__(self, resource: ServedResource, wants: Callable[[Object], bool], namespace: str) -> None:
         self.resource, self.wants, self.namespace = resource, wants, namespace
         self.queue: asyncio.Queue[bytes | ConnectionFailedError] = asyncio.Queue()
+        self.reads = 0
 
     def send(self, type_: str, obj: Object) -> None:
         self.queue.put_nowait(json.dumps({"type": type_, "object": obj}).encode() + b"\n")
@@ -60,8 +61,11 @@ class _Body:
     ) -> None:
         self.status, self.headers, self._watch, self._body, self._cut = code, headers, watch, body, cut
         self._left = b""
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     async def read_some(self) -> bytes:
+        await self._flows.wait()
         if self._watch is None:
             found, self._body = self._body, b""
             return found
@@ -78,7 +82,14 @@ class _Body:
             self._left = found_or_error
         at = len(self._left) if self._cut is None or not self._left else self._cut.randrange(1, len(self._left) + 1)
         found, self._left = self._left[:at], self._left[at:]
+        self._watch.reads += 1
         return found
+
+    def pause(self) -> None:
+        self._flows.clear()
+
+    def resume(self) -> None:
+        self._flows.set()
 
     async def read(self) -> bytes:
         return self._body

@@ -137,7 +137,7 @@ async def whatever_happens(api: Api, seed: int = 1, steps: int = 60) -> None:
             if rng.random() < 0.2:
                 await asyncio.sleep(rng.random() * 0.05)
         await equal(api, stores)
-        assert stores.settled
+        await until(lambda: stores.settled)
         async with api.away():
             for name in sorted(alive)[:3]:
                 await api.delete("pods", name)

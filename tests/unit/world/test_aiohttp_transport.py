@@ -278,6 +278,48 @@ def test_a_stream_that_breaks() -> None:
     assert asyncio.run(main()) == [b"abcde"]
 
 
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_stream_is_paused(tls: bool) -> None:
+    """What comes meanwhile is not seen, and is there at once afterwards."""
+    sent = asyncio.Event()
+
+    class Slow(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+            await go.wait()
+            for _ in range(50):
+                writer.write(b"4\r\nmore\r\n")
+                await writer.drain()
+            sent.set()
+            writer.write(b"0\r\n\r\n")
+            writer.close()
+
+    go = asyncio.Event()
+
+    async def main() -> None:
+        async with Slow(tls=tls) as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default")
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            try:
+                async with transport.stream(GET) as stream:
+                    assert await stream.read_some() == b"first"
+                    stream.pause()
+                    go.set()
+                    await sent.wait()
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.05):
+                            await stream.read_some()
+                    stream.resume()
+                    assert await stream.read() == b"more" * 50
+                    stream.pause()  # it has ended: there is nothing to be paused
+                    stream.resume()
+            finally:
+                await transport.close()
+
+    asyncio.run(main())
+
+
 def test_through_a_proxy() -> None:
     """The proxy is told where to, and sees nothing of what is said."""
     connected: list[str] = []

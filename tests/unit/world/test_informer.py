@@ -288,7 +288,7 @@ def test_who_looks_after_a_long_step_sees_what_came_during_it() -> None:
 
 @pytest.mark.parametrize(("typed", "batches"), [(True, [1, 1]), (False, [2])])
 def test_bytes_are_collected_for_longer_than_objects(typed: bool, batches: list[int]) -> None:
-    """Two events twenty milliseconds apart; a cluster takes up both for the price of one."""
+    """Two events a bit less than a second apart; a cluster takes up both for the price of one."""
     sizes: list[int] = []
 
     async def case(api: FakeApi) -> None:
@@ -300,11 +300,41 @@ def test_bytes_are_collected_for_longer_than_objects(typed: bool, batches: list[
             sizes.clear()
             for name in ("a", "b"):
                 await api.create("pods", pod(name))
-                await asyncio.sleep(0.02)
-            await asyncio.sleep(0.1)
+                await asyncio.sleep(0.7)
+            await asyncio.sleep(1)
 
     against_fake(case)
     assert sizes == batches
+
+
+def test_events_that_come_one_by_one_wake_it_ten_times_a_second() -> None:
+    """So many reads for two hundred events in a second; who looks finds all that has come."""
+    reads: list[int] = []
+
+    async def case(api: FakeApi) -> None:
+        async with informing(api, typed=False) as (informer, sink):
+            (watch,) = api.server.watches
+            before = watch.reads
+            for i in range(200):
+                await api.create("pods", pod(f"p{i}"))
+                await asyncio.sleep(0.0049)
+            await informer.caught_up()
+            assert len(sink.objects) == 200
+            reads.append(watch.reads - before)
+
+    against_fake(case)
+    assert 10 <= reads[0] <= 15
+
+
+def test_a_list_that_comes_by_a_watch_is_taken_up_at_once() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        before = api.clock.monotonic()
+        async with informing(api, typed=False, streaming=True) as (informer, sink):
+            await until(lambda: informer.settled)
+            assert (len(sink.objects), api.clock.monotonic() - before < 10**8) == (1, True)
+
+    against_fake(case)
 
 
 def test_who_looks_does_not_wait_for_more_to_come() -> None:
@@ -340,12 +370,12 @@ def test_who_looks_does_not_wait_although_more_comes_at_that_moment(coming: str)
 
 @asynccontextmanager
 async def informing(
-    api: FakeApi, *, typed: bool, observe: Callable[[Observation], None] = lambda _: None
+    api: FakeApi, *, typed: bool, streaming: bool = False, observe: Callable[[Observation], None] = lambda _: None
 ) -> AsyncIterator[tuple[Informer, ObjectSink]]:
-    """An informer of pods that has listed them."""
+    """An informer of pods that has listed them, or (``streaming``) is about to."""
     watch = Watch(kind="Pod", api_version="v1", typed=typed)
     sink = ObjectSink(watch, lambda change: None)
-    reflector = Reflector(streaming=False)
+    reflector = Reflector(streaming=streaming)
     informer = Informer(api.client, Resources(api.client), watch, sink, api.clock, observe=observe, reflector=reflector)
     task = asyncio.create_task(informer.run())
     await until(lambda: bool(api.server.watches))

@@ -285,6 +285,22 @@ def performed(*actions: Action, **parts: Any) -> list[Outcome]:
     return asyncio.run(main())
 
 
+def test_nodes_that_the_cloud_is_asked_about_are_as_the_watches_have_brought_them() -> None:
+    """A node whose event lies there unread is deleted by the id that it has, and not by its name."""
+    node = Node(metadata=ObjectMeta(name="n1"))
+    node.spec.provider_id = "fake:///n1"
+
+    class Behind(FakeStores):
+        async def caught_up(self) -> None:
+            self.held = (node,)
+
+    cloud = FakeCloud()
+    asked = (HasInstances(("n1",)), DeleteNodes(group="a", nodes=("n1",)))
+    has, deleted = performed(*asked, groups=cloud, stores=Behind())
+    assert (has.value, deleted.error) == ({"n1": True}, None)
+    assert cloud.asked == [("delete", "a", [("n1", "fake:///n1")], False)]
+
+
 def test_the_cloud() -> None:
     cloud = FakeCloud()
     assert isinstance(cloud, NodeGroups)

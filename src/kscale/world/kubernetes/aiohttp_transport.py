@@ -183,6 +183,23 @@ class _Body:
             raise self._of.failure(self._call, error) from None
         return found
 
+    def pause(self) -> None:
+        transport = self._wire()
+        if transport is not None:
+            if hasattr(transport, "set_read_buffer_limits"):
+                transport.set_read_buffer_limits(high=1)  # TLS: what is not decrypted is not taken off the socket
+            transport.pause_reading()
+
+    def resume(self) -> None:
+        transport = self._wire()
+        if transport is not None:
+            transport.resume_reading()
+
+    def _wire(self) -> Any:
+        """asyncio's transport, while there is one."""
+        connection = self._response.connection
+        return None if connection is None else connection.transport
+
     async def read(self) -> bytes:
         found = bytearray()
         while some := await self.read_some():

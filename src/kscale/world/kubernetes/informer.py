@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Final
 
 from kscale.effects import ApiError, Wait
@@ -38,8 +38,11 @@ __all__ = ["WATCH_METRICS", "Informer"]
 
 _log = logging.getLogger(__name__)
 _COLLECT: Final = 0.005
-_COLLECT_BYTES: Final = 0.05  # a cluster takes up fifty lines for the price of two
-_MOST_EVENTS: Final = 256
+_COLLECT_BYTES: Final = 1.0  # a cluster takes up fifty lines for the price of two
+_REST: Final = 0.1
+_GLANCE: Final = 0.0005
+_MUCH: Final = 2**16  # a connection holds back more than that
+_MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
 _MOST_WAITING: Final = 256 * 2**20  # a server cuts a watch off that does not read for long
 _EVENTS: Final = "kscale_watch_events_total"
@@ -91,9 +94,8 @@ class Informer:
         self._left = b""
         self._came = 0
         self._waiting: asyncio.Event | None = None
-        self._asked = False
+        self._asked = asyncio.Event()
         self._collecting = _COLLECT if watch.typed else _COLLECT_BYTES
-        self._pause: asyncio.Timeout | None = None
 
     @property
     def synced(self) -> bool:
@@ -120,9 +122,7 @@ class Informer:
         are taken up; no more are waited for."""
         if self._waiting is None:
             return
-        self._asked = True  # the read under way may end with bytes all the same
-        if self._pause is not None and not self._pause.expired():
-            self._pause.reschedule(asyncio.get_running_loop().time())
+        self._asked.set()
         await self._waiting.wait()
 
     async def run(self) -> None:
@@ -244,41 +244,36 @@ class Informer:
         stream = self._open
         if stream is None:
             return b"", False
-        parts, lines, size = [self._left], 0, len(self._left)
-        limit: float | None = None
-        self._asked = False
-        while (not self._asked and lines < _MOST_EVENTS and size < _MOST_BYTES) or (
-            lines and self._turn.locked() and size < _MOST_WAITING
-        ):
-            if lines and self._turn.locked():
-                limit = asyncio.get_running_loop().time() + _COLLECT
-            try:
-                some = await self._read(stream, limit)
-            except TimeoutError:
-                if self._turn.locked() and size < _MOST_WAITING:
-                    continue
-                break
-            except ConnectionFailedError:
-                some = b""  # a watch that breaks has ended: it goes on from the last version
-            if not some:
-                return b"".join(parts) if lines else b"", False
-            parts.append(some)
-            size += len(some)
-            lines += some.count(b"\n")
-            if lines and limit is None:
-                self._waiting = asyncio.Event()
-                self._came = self._clock.monotonic()
-                limit = asyncio.get_running_loop().time() + self._collecting
-        return b"".join(parts), True
+        came = _Came(self._left)
+        self._asked.clear()
+        while not came.ended and not came.lines:
+            came.add(await _read(stream))
+        if came.lines and not came.ended:
+            self._waiting = asyncio.Event()
+            self._came = self._clock.monotonic()
+            await self._collect_more(stream, came)
+        return b"".join(came.parts) if came.lines else b"", not came.ended
 
-    async def _read(self, stream: Stream, limit: float | None) -> bytes:
-        """The next bytes. ``limit``: what is there already waits until then at most, or until somebody asks for it."""
-        async with asyncio.timeout_at(limit) as pause:
-            self._pause = None if limit is None else pause
-            try:
-                return await stream.read_some()
-            finally:
-                self._pause = None
+    async def _collect_more(self, stream: Stream, came: _Came) -> None:
+        """What comes until it is time, somebody asks for it, or it is much; and while the sink is not free."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + (self._collecting if self.settled else _COLLECT)  # a list is waited for
+        while not came.ended and came.size < _MOST_WAITING:
+            before, left = came.size, end - loop.time()
+            if self._turn.locked():
+                with _paused(stream):
+                    await asyncio.sleep(_COLLECT)
+            elif left <= 0 or self._asked.is_set() or came.lines >= _MOST_EVENTS or came.size >= _MOST_BYTES:
+                return
+            elif not came.much:
+                with _paused(stream), suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _REST)):
+                        await self._asked.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GLANCE):
+                    while not came.ended:
+                        came.add(await _read(stream))
+            came.much = came.size - before >= _MUCH
 
     async def _settle(self) -> None:
         async with self._turn:
@@ -289,3 +284,40 @@ class Informer:
     async def _close(self, opened: AsyncExitStack) -> None:
         self._open, self._left = None, b""
         await opened.pop_all().aclose()
+
+
+class _Came:
+    """What has been read of a watch and is not taken up yet: ``left`` is a piece of a line from before."""
+
+    __slots__ = ("ended", "lines", "much", "parts", "size")
+
+    def __init__(self, left: bytes) -> None:
+        self.parts, self.lines, self.size = [left], 0, len(left)
+        self.ended = False
+        self.much = False
+        """Of late: the server may not have to wait."""
+
+    def add(self, some: bytes) -> None:
+        """The next bytes; empty: that was all."""
+        self.ended = not some
+        self.parts.append(some)
+        self.lines += some.count(b"\n")
+        self.size += len(some)
+
+
+async def _read(stream: Stream) -> bytes:
+    """The next bytes. A watch that breaks has ended: it goes on from the last version."""
+    try:
+        return await stream.read_some()
+    except ConnectionFailedError:
+        return b""
+
+
+@contextmanager
+def _paused(stream: Stream) -> Iterator[None]:
+    """What comes meanwhile comes at once afterwards: waking this thread costs more than a line does."""
+    stream.pause()
+    try:
+        yield
+    finally:
+        stream.resume()

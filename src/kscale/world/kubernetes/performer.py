@@ -250,7 +250,11 @@ class Performer:
         groups = self._need(self._groups, action)
         nodes: Sequence[Node] = ()
         if isinstance(action, HasInstances | DeleteNodes):  # looked up here: the stores belong to this thread
-            known = {} if self._stores is None else {node.name: node for node in self._stores.objects("Node")}
+            known: dict[str, KubeObject] = {}
+            if self._stores is not None:
+                await self._stores.caught_up()
+                async with self._turn:
+                    known = {node.name: node for node in self._stores.objects("Node")}
             nodes = nodes_named(action.nodes, known)
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 

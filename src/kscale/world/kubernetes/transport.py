@@ -64,6 +64,14 @@ class Stream(Protocol):
         """What has come of the body; empty: that was all. May be cancelled without a loss."""
         ...
 
+    def pause(self) -> None:
+        """What comes stays with the system, as far as that has room, and wakes nobody."""
+        ...
+
+    def resume(self) -> None:
+        """It is taken from there again."""
+        ...
+
     async def read(self) -> bytes:
         """All of the body."""
         ...
