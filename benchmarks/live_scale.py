@@ -181,8 +181,10 @@ async def measured(
             loop_cpu = await spent(player, lambda: asyncio.sleep(given.loops * SCAN))
             most_memory = player.memory("VmHWM")
             player.kill()
-            player.start("--scan-interval=1h")  # it watches, and nothing else
-            await quiet(player)
+            cloud.calls.clear()
+            player.start("--scan-interval=1h")
+            await until(player, lambda: bool(cloud.calls))
+            await quiet(player)  # from now on it watches, and nothing else
             event_cpu = await spent(player, change_pods)
         except Exception as error:
             raise RuntimeError(player.tail()) from error
@@ -206,7 +208,7 @@ async def spent(player: Player, does: Callable[[], Awaitable[None]]) -> float:
 
 
 async def quiet(player: Player) -> None:
-    """Until it has done nearly nothing for five seconds: what is there is listed."""
+    """Until it has done nearly nothing for five seconds."""
     async with asyncio.timeout(300):
         await asyncio.sleep(SCAN)
         while await spent(player, lambda: asyncio.sleep(5)) > 0.1:

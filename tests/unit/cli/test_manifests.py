@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import tomllib
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -217,9 +218,11 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     assert lines[-1] == 'ENTRYPOINT ["kscale"]'
     kept = [line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     assert [name for name in kept if not (root / name).exists()] == []
-    project = (root / "pyproject.toml").read_text()
+    read = tomllib.loads((root / "pyproject.toml").read_text())
+    needed = {read["project"]["readme"], *read["project"]["license-files"], *read["build-system"]["backend-path"]}
+    assert needed | {"pyproject.toml", "CMakeLists.txt", "src"} <= {*kept}, "the image is built of these"
     (extras,) = re.findall(r"/src\[(.*?)\]", "\n".join(lines))
-    assert all(f"\n{extra} = [" in project for extra in extras.split(","))
+    assert {*extras.split(",")} <= {*read["project"]["optional-dependencies"]}
 
 
 AUTOSCALERS = ("horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")

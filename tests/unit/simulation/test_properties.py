@@ -6,6 +6,7 @@ Each example is 40 minutes with faults and 40 without; the ``thorough`` profile 
 from __future__ import annotations
 
 import gc
+import sys
 from collections import deque
 from functools import partial
 from types import FunctionType, ModuleType
@@ -87,7 +88,8 @@ class Trial:
     def start(self) -> VirtualDrive:
         world = self.world
         health = HealthCheck(HealthCheckOptions(), world.time.now)
-        driver = ClusterAutoscaler(OPTIONS, AutoscalerProcess(dra=False), world.clock, health, NodeBoard())
+        process = AutoscalerProcess(dra=False)
+        driver = ClusterAutoscaler(OPTIONS, process, world.clock, health, NodeBoard(), repeats=True)
         stores = world.stores(driver.watches)
         inputs = partial(world.inputs, stores, driver.goes_by)
         return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=inputs)
@@ -227,3 +229,23 @@ def test_memory_is_bounded_by_what_there_is() -> None:
         trial.run(2)
         sizes.append(entries(world))
     assert max(sizes[-2:]) <= max(sizes[2:4]), sizes
+
+
+def test_a_day_of_churn_leaves_nothing_behind() -> None:
+    """24 hours with a loop every ten seconds. Texts that were written before are remembered, a bounded number of them:
+    that alone may still grow in the second half, by a little."""
+    trial = Trial(1, 0, 0, watch_lag=0, failures=0)
+    trial.world.begin()
+    held, blocks = [], []
+    for number in range(8):
+        trial.scale(number % 3, 4 + number % 5)
+        trial.run(90)
+        trial.scale(number % 3, 1)
+        trial.run(90)
+        gc.collect()
+        held.append(entries(trial.world))
+        blocks.append(sys.getallocatedblocks())
+    assert trial.drive.rounds > 24 * 60 * 6 * 0.99
+    assert max(held[4:]) <= max(held[:4])
+    assert blocks[-1] <= 1.05 * blocks[3]
+    trial.check_end()
