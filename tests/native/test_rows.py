@@ -13,33 +13,55 @@ from kscale._native import _projection, _rows
 from kscale.errors import NativeError
 from reference.table_rows import added, numbered, scattered
 
-DTYPES = st.sampled_from((np.int8, np.int32, np.int64, np.bool_, np.uint16))
+DTYPES = st.sampled_from((np.int8, np.int32, np.int64, np.bool_))
 LARGE = st.integers(-(2**63), 2**63 - 1)
-NONE = np.zeros(0, np.int64)
+PLACED = 0
 
 
 @given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=8), st.lists(DTYPES, max_size=4), st.randoms())
 def test_scatter(size: int, rows: list[int], dtypes: list[Any], random: Any) -> None:
     rows = [row % size for row in rows]
     columns = [np.array([random.getrandbits(7) for _ in range(size)]).astype(dtype) for dtype in dtypes]
-    values = [np.array([random.getrandbits(7) for _ in rows]).astype(dtype) for dtype in dtypes]
-    expected = [scattered(column.tolist(), rows, value.tolist()) for column, value in zip(columns, values, strict=True)]
-    _rows.scatter(np.array(rows, np.int64), columns, values)
+    values = [[random.getrandbits(7) - 64 for _ in rows] for dtype in dtypes]
+    values = [[int(each > 0) for each in row] if d is np.bool_ else row for row, d in zip(values, dtypes, strict=True)]
+    expected = [scattered(column.tolist(), rows, value) for column, value in zip(columns, values, strict=True)]
+    _rows.scatter(np.array(rows, np.int64), columns, np.array(values, np.int64).reshape(len(dtypes), len(rows)))
     assert [column.tolist() for column in columns] == expected
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from((1, -1))), max_size=10),
-    st.lists(st.lists(LARGE, min_size=3, max_size=3) | st.none(), max_size=3),
+    st.lists(st.tuples(st.sampled_from((PLACED, 1)), st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=8),
+    st.lists(st.integers(0, 7), max_size=10),
+    st.sampled_from((1, -1)),
+    st.lists(st.integers(0, 2), max_size=3),
+    st.lists(st.tuples(st.booleans(), st.lists(st.just(0) | LARGE, min_size=3, max_size=3)), max_size=3),
 )
-def test_add_amounts(pods: list[tuple[int, int, int]], amounts: list[list[int] | None]) -> None:
-    sums = [np.arange(4, dtype=np.int64) for _ in amounts]
-    expected = [added(list(range(4)), of_kind, pods) for of_kind in amounts]
-    at, kind = (np.array([pod[i] for pod in pods], np.int32) for i in range(2))
-    sign = np.array([pod[2] for pod in pods], np.int8)
-    columns = [None if of_kind is None else np.array(of_kind, np.int64) for of_kind in amounts]
-    _rows.add_amounts(sums, columns, at, kind, sign)
-    assert [column.tolist() for column in sums] == expected
+def test_add_placed(
+    pods: list[tuple[int, int, int]],
+    rows: list[int],
+    sign: int,
+    known: list[int],
+    resources: list[tuple[bool, list[int]]],
+) -> None:
+    rows = [row % len(pods) for row in rows]
+    counted = [row for row in rows if pods[row][0] == PLACED]
+    asked = [(pods[row][2], pods[row][1]) for row in counted]
+    state, class_of, at = (np.array([pod[i] for pod in pods], t) for i, t in enumerate((np.int8, np.int32, np.int32)))
+    count = np.arange(4, dtype=np.int64)
+    sums = [np.arange(4, dtype=np.int64) if summed else None for summed, _ in resources]
+    amounts = [np.array(of_class, np.int64) for _, of_class in resources]
+    more = _rows.add_placed(
+        np.array(rows, np.int64), state, PLACED, class_of, at, sign, np.array(known, np.uint8), count, sums, amounts
+    )
+    told = all(kind < len(known) and known[kind] for _, kind in asked) and not any(
+        not summed and of_class[kind] for summed, of_class in resources for _, kind in asked
+    )
+    before = list(range(4))
+    assert more == ([row for row in counted if known[pods[row][1]] == 2] if told else None)
+    assert count.tolist() == (added(before, None, asked, sign) if told else before)
+    for column, (_, of_class) in zip(sums, resources, strict=True):
+        if column is not None:
+            assert column.tolist() == (added(before, of_class, asked, sign) if told else before)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3), st.integers(0, 2)), max_size=8))
@@ -82,35 +104,45 @@ def test_a_string_that_is_not_utf8() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "values"),
+    ("rows", "columns", "shape"),
     [
-        ([2], [np.zeros(2)], [np.ones(1)]),
-        ([-1], [np.zeros(2)], [np.ones(1)]),
-        ([0], [np.zeros(2)], [np.ones(2)]),
-        ([0], [np.zeros(2)], [np.ones(1, np.int8)]),
-        ([0], [np.zeros((2, 2))], [np.ones(1)]),
-        ([0], [np.zeros(2)], []),
-        ([0], [np.zeros(4)[::2]], [np.ones(1)]),
-        ([0], [b"12345678"], [np.ones(1)]),
+        ([2], [np.zeros(2)], (1, 1)),
+        ([-1], [np.zeros(2)], (1, 1)),
+        ([0], [np.zeros(2)], (1, 2)),
+        ([0], [np.zeros(2, np.int16)], (1, 1)),
+        ([0], [np.zeros((2, 2))], (1, 1)),
+        ([0], [np.zeros(2)], (0, 1)),
+        ([0], [np.zeros(4)[::2]], (1, 1)),
+        ([0], [b"12345678"], (1, 1)),
+        ([0], [np.zeros(2)] * 40, (40, 1)),
     ],
 )
-def test_rows_that_are_not_there(rows: list[int], columns: list[Any], values: list[Any]) -> None:
+def test_rows_that_are_not_there(rows: list[int], columns: list[Any], shape: tuple[int, int]) -> None:
     with pytest.raises((NativeError, ValueError, BufferError)):
-        _rows.scatter(np.array(rows, np.int64), columns, values)
+        _rows.scatter(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
 
 
 @pytest.mark.parametrize(
-    ("at", "kind", "signs", "sizes"),
+    "change",
     [
-        ([2], [0], [1], (2, 1)), ([0], [1], [1], (2, 1)), ([-1], [0], [1], (2, 1)), ([0], [-1], [1], (2, 1)),
-        ([0, 0], [0], [1, 1], (2, 1)), ([0, 0], [0, 0], [1], (2, 1)),
+        {"rows": np.array([2])}, {"rows": np.array([-1])}, {"class_of": np.array([0, -1], np.int32)},
+        {"at": np.array([0, -1], np.int32)}, {"at": np.array([0, 2], np.int32)}, {"at": np.zeros(1, np.int32)},
+        {"class_of": np.zeros(2, np.int64)}, {"sums": [np.zeros(1, np.int64)]}, {"sums": []},
+        {"amounts": [np.zeros(0, np.int64)]}, {"state": np.zeros((2, 1), np.int8)},
     ],
 )  # fmt: skip
-def test_sums_that_are_not_there(at: list[int], kind: list[int], signs: list[int], sizes: tuple[int, int]) -> None:
-    sums, amounts = [np.zeros(sizes[0], np.int64)], [np.zeros(sizes[1], np.int64)]
-    with pytest.raises(NativeError):
-        _rows.add_amounts(sums, amounts, np.array(at, np.int32), np.array(kind, np.int32), np.array(signs, np.int8))
-    assert not sums[0].any()
+def test_sums_that_are_not_there(change: dict[str, Any]) -> None:
+    count = np.zeros(2, np.int64)
+    given = {
+        "rows": np.array([1]), "state": np.zeros(2, np.int8), "placed": PLACED, "class_of": np.zeros(2, np.int32),
+        "at": np.zeros(2, np.int32), "sign": 1, "known": np.ones(1, np.uint8), "count": count,
+        "sums": [np.zeros(2, np.int64)], "amounts": [np.ones(1, np.int64)],
+    }  # fmt: skip
+    with pytest.raises((NativeError, ValueError)):
+        _rows.add_placed(**(given | change))
+    assert not count.any()
+    assert _rows.add_placed(**given) == []
+    assert count.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ def scattered(column: list[Any], rows: list[int], values: list[Any]) -> list[Any
     return out
 
 
-def added(sums: list[int], amounts: list[int] | None, pods: list[tuple[int, int, int]]) -> list[int]:
-    """Sums by node after pods (node, kind, sign) came (1) or went (-1), each with its kind's amount; int64 wraps."""
+def added(sums: list[int], amounts: list[int] | None, pods: list[tuple[int, int]], sign: int) -> list[int]:
+    """Sums by node after pods (node, class) came (1) or went (-1), each with its class's amount; int64 wraps."""
     out = list(sums)
-    for node, kind, sign in pods:
-        total = out[node] + sign * (1 if amounts is None else amounts[kind])
+    for node, class_of in pods:
+        total = out[node] + sign * (1 if amounts is None else amounts[class_of])
         out[node] = (total + 2**63) % 2**64 - 2**63
     return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["ABSENT", "is_plain_name", "printed_moment", "printed_number"]
+__all__ = ["ABSENT", "ODD", "is_plain_name", "printed_moment", "printed_number"]
 
 ABSENT, ODD = -(2**63), 1 - 2**63
 _ENDS = set(string.ascii_lowercase + string.digits)

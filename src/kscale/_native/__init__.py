@@ -10,6 +10,7 @@ _scoring       compiled scorers, run over every pod and node
 _bin_pricing   many kinds of bins priced at once: what proves lower bounds
 _pod_metrics   lists of pod metrics as columns
 _projection    lists of JSON objects reduced to what rules keep
+_pod_columns   pods of such lists as columns
 _names         rows by name
 _rows          rows of tables that are columns
 _api_text      texts of the API as they are usually written

@@ -4,8 +4,7 @@
 import numpy as np
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_New
-from libc.string cimport memcpy
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
@@ -82,15 +81,6 @@ cdef extern from "kscale/string_numbers.hpp" namespace "kscale" nogil:
         size_t count()
         const string& text(size_t i)
         void number(const char* data, const int64_t* at, const int64_t* length, size_t n, int32_t* out) except +
-
-
-cdef extern from "kscale/usual_texts.hpp" namespace "kscale" nogil:
-    void c_names "kscale::plain_names"(const char* data, const int64_t* at, const int64_t* length, size_t n,
-                                       uint8_t* out)
-    void c_moments "kscale::printed_moments"(const char* data, const int64_t* at, const int64_t* length, size_t n,
-                                             int64_t* out)
-    void c_numbers "kscale::printed_numbers"(const char* data, const int64_t* at, const int64_t* length, size_t n,
-                                             int64_t* out)
 
 
 cdef extern from "kscale/text_copies.hpp" namespace "kscale" nogil:
@@ -429,117 +419,47 @@ def strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[
     return out
 
 
-def object_keys(const unsigned char[::1] data, const int64_t[::1] space_at, const int64_t[::1] space_length,
-                const int64_t[::1] at, const int64_t[::1] length, str absent):
-    """``namespace/name`` of each, from two strings; ``absent``: the namespace of those without. Raises
-    UnicodeDecodeError."""
-    cdef Py_ssize_t i, head, size
-    cdef int64_t begin
-    cdef str text, prefix
-    _check(data.shape[0], at, length)
-    _check(data.shape[0], space_at, space_length)
-    if space_at.shape[0] != at.shape[0]:
-        raise NativeError("object_keys: shapes do not match")
-    cdef list out = [""] * at.shape[0]
-    for i in range(at.shape[0]):
-        head, size = max(space_length[i], 0), max(length[i], 0)
-        if head == 0 or not _is_ascii(data, space_at[i], head) or not _is_ascii(data, at[i], size):
-            prefix = absent if head == 0 else PyUnicode_DecodeUTF8(<const char*>_first(data) + space_at[i], head, NULL)
-            out[i] = prefix + "/" + ("" if not size else PyUnicode_DecodeUTF8(<const char*>_first(data) + at[i], size, NULL))
-            continue
-        text = PyUnicode_New(head + 1 + size, 127)
-        memcpy(PyUnicode_1BYTE_DATA(text), &data[0] + space_at[i], head)
-        (<char*>PyUnicode_1BYTE_DATA(text))[head] = b"/"
-        if size:
-            memcpy(PyUnicode_1BYTE_DATA(text) + head + 1, &data[0] + at[i], size)
-        out[i] = text
-    return out
+def copy_texts(const unsigned char[::1] data, const int64_t[:, ::1] spans, const uint8_t[::1] keep):
+    """``(texts, places)``: texts of ``data`` one after the other in a bytearray, and int64[3, n]: where each is, its size,
+    and where its mark is.
 
-
-cdef bint _is_ascii(const unsigned char[::1] data, int64_t at, Py_ssize_t size) noexcept:
-    cdef Py_ssize_t i
-    cdef unsigned char every = 0
-    for i in range(size):
-        every |= data[at + i]
-    return every < 128
-
-
-def plain_names(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
-    """bool[n]: whether each string is a DNS subdomain (RFC 1123), as names of objects are; absent ones are not."""
-    _check(data.shape[0], at, length)
-    out = np.zeros(at.shape[0], dtype=np.uint8)
-    cdef uint8_t[::1] view = out
-    if at.shape[0] and data.shape[0]:
-        with nogil:
-            c_names(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
-    return out.view(np.bool_)
-
-
-def printed_moments(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
-    """int64[n]: nanoseconds since 1970 of times as API servers print them, ``2006-01-02T15:04:05Z``, of a day that every
-    year has; the lowest int64 for absent ones, the next one for other texts."""
-    _check(data.shape[0], at, length)
-    out = np.empty(at.shape[0], dtype=np.int64)
-    cdef int64_t[::1] view = out
-    if at.shape[0]:
-        with nogil:
-            c_moments(<const char*>_first(data), &at[0], &length[0], at.shape[0], &view[0])
-    return out
-
-
-def printed_numbers(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
-    """int64[n]: whole numbers as API servers print them, of at most 18 digits; -1 for absent ones, -2 for other texts."""
-    _check(data.shape[0], at, length)
-    out = np.empty(at.shape[0], dtype=np.int64)
-    cdef int64_t[::1] view = out
-    if at.shape[0]:
-        with nogil:
-            c_numbers(<const char*>_first(data), &at[0], &length[0], at.shape[0], &view[0])
-    return out
-
-
-def copy_texts(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] size,
-               const int64_t[::1] cut_at, const int64_t[::1] cut_size, const int64_t[::1] mark_at,
-               const int64_t[::1] mark_size, const uint8_t[::1] keep):
-    """``(texts, at, size, mark)``: texts of ``data`` one after the other in a bytearray, and int64[n] where each is.
-
-    Each is without its cut, a member of an object, and a comma beside that (``cut_size`` -1: nothing is cut). Where not
-    ``keep`` (uint8) only its mark is there, and its size is 0; ``mark``: where the mark is (``mark_size`` -1: none).
+    ``spans`` int64[6, n]: where each is now and its size, the same of its cut, a member of an object (size -1: nothing is
+    cut), which goes with a comma beside it, and of its mark (-1: none). Where not ``keep`` (uint8) only its mark is
+    there, and its size is 0.
     """
-    cdef Py_ssize_t i, n = at.shape[0]
-    cdef c_TextSpans spans
-    if size.shape[0] != n or keep.shape[0] != n:
+    cdef Py_ssize_t i, k, n = keep.shape[0]
+    cdef c_TextSpans of
+    if spans.shape[0] != 6 or spans.shape[1] != n:
         raise NativeError("copy_texts: shapes do not match")
-    if cut_at.shape[0] != n or cut_size.shape[0] != n or mark_at.shape[0] != n or mark_size.shape[0] != n:
-        raise NativeError("copy_texts: shapes do not match")
-    _check(data.shape[0], at, size)
-    _check(data.shape[0], cut_at, cut_size)
-    _check(data.shape[0], mark_at, mark_size)
     for i in range(n):
-        if size[i] < 0 or (keep[i] and not (_within(cut_at[i], cut_size[i], at[i], size[i])
-                                            and _within(mark_at[i], mark_size[i], at[i], size[i]))):
-            raise NativeError("copy_texts: outside the text")
-    out = [np.empty(n, dtype=np.int64) for _ in range(3)]
+        for k in range(0, 6, 2):
+            if spans[k + 1, i] >= 0 and (spans[k, i] < 0 or spans[k, i] > data.shape[0]
+                                         or spans[k + 1, i] > data.shape[0] - spans[k, i]):
+                raise NativeError("copy_texts: outside the buffer")
+            if spans[1, i] < 0 or (keep[i] and not _within(spans[k, i], spans[k + 1, i], spans[0, i], spans[1, i])):
+                raise NativeError("copy_texts: outside the text")
+    places = np.empty((3, n), dtype=np.int64)
     if n == 0:
-        return bytearray(), *out
-    cdef int64_t[::1] to_at = out[0], to_size = out[1], to_mark = out[2]
-    spans.at = &at[0]
-    spans.size = &size[0]
-    spans.cut_at = &cut_at[0]
-    spans.cut_size = &cut_size[0]
-    spans.mark_at = &mark_at[0]
-    spans.mark_size = &mark_size[0]
-    made = bytearray(c_room(spans, &keep[0], n))
+        return bytearray(), places
+    cdef int64_t[:, ::1] to_place = places
+    of.at = &spans[0, 0]
+    of.size = &spans[1, 0]
+    of.cut_at = &spans[2, 0]
+    of.cut_size = &spans[3, 0]
+    of.mark_at = &spans[4, 0]
+    of.mark_size = &spans[5, 0]
+    made = bytearray(c_room(of, &keep[0], n))
     cdef unsigned char[::1] target = made
     cdef unsigned char nothing = 0
     cdef unsigned char* to = &target[0] if target.shape[0] else &nothing
     cdef size_t used
     with nogil:
-        used = c_copy(<const char*>_first(data), spans, &keep[0], n, <char*>to, &to_at[0], &to_size[0], &to_mark[0])
+        used = c_copy(<const char*>_first(data), of, &keep[0], n, <char*>to, &to_place[0, 0], &to_place[1, 0],
+                      &to_place[2, 0])
     del target
     if used < <size_t>len(made):
         del made[used:]
-    return made, *out
+    return made, places
 
 
 cdef bint _within(int64_t at, int64_t size, int64_t begin, int64_t whole) noexcept nogil:

@@ -4,14 +4,19 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-def scatter(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: list[NDArray[Any]]) -> None: ...
-def add_amounts(
-    sums: list[NDArray[np.int64]],
-    amounts: list[NDArray[np.int64] | None],
+def scatter(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]) -> None: ...
+def add_placed(
+    rows: NDArray[np.int64],
+    state: NDArray[np.int8],
+    placed: int,
+    class_of: NDArray[np.int32],
     at: NDArray[np.int32],
-    kind: NDArray[np.int32],
-    sign: NDArray[np.int8],
-) -> None: ...
+    sign: int,
+    known: NDArray[np.uint8],
+    count: NDArray[np.int64],
+    sums: list[NDArray[np.int64] | None],
+    amounts: list[NDArray[np.int64]],
+) -> list[int] | None: ...
 def same_texts(
     buffers: list[memoryview],
     source: NDArray[np.int32],

@@ -5,74 +5,142 @@ import numpy as np
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libcpp cimport bool as cbool
+from libcpp.vector cimport vector
 
 from kscale.errors import NativeError
 
 
 cdef extern from "kscale/table_rows.hpp" namespace "kscale" nogil:
-    void c_scatter "kscale::scatter"(char* to, const char* values, size_t width, const int64_t* rows, size_t n)
-    void c_add_amounts "kscale::add_amounts"(int64_t* sums, const int32_t* at, const int64_t* amounts,
-                                             const int32_t* kind, const int8_t* sign, size_t n)
+    void c_scatter "kscale::scatter"(char* to, const int64_t* values, size_t width, const int64_t* rows, size_t n)
+    cdef struct c_Placed "kscale::PlacedRows":
+        const int64_t* rows
+        size_t n
+        const int8_t* state
+        int8_t placed
+        const int32_t* class_of
+        const int32_t* at
+    cbool c_fits "kscale::placed_fit"(const c_Placed& pods, int64_t nodes)
+    cbool c_known "kscale::placed_known"(const c_Placed& pods, const uint8_t* known, int64_t classes,
+                                         vector[int64_t]& more) except +
+    cbool c_none "kscale::placed_take_none"(const c_Placed& pods, const int64_t* amounts, int64_t classes)
+    void c_add "kscale::add_placed"(const c_Placed& pods, const int64_t* amounts, int64_t sign, int64_t* sums)
     bint c_same_text "kscale::same_text"(const char* a, const char* b, int64_t size)
 
 
-def scatter(const int64_t[::1] rows, list columns, list values):
-    """``columns[k][rows] = values[k]`` for one-dimensional columns of n values each, as numpy does it; of a row that
-    comes twice the last value counts."""
-    cdef Py_ssize_t i, n = rows.shape[0], lowest = 0, highest = -1
-    cdef Py_buffer to, given
-    if len(columns) != len(values):
-        raise NativeError("scatter: not as many columns as values")
+cdef struct c_Column:
+    char* data
+    size_t width
+    Py_ssize_t size
+
+
+cdef class _Buffers:
+    """Buffers of one-dimensional arrays, held as long as this is."""
+
+    cdef Py_buffer[32] held
+    cdef int count
+
+    cdef c_Column take(self, object array, Py_ssize_t width, int flags) except *:
+        """``width``: bytes of an entry, 0 = any."""
+        cdef c_Column made
+        if self.count == 32:
+            raise NativeError("too many columns")
+        PyObject_GetBuffer(array, &self.held[self.count], flags)
+        cdef Py_buffer* one = &self.held[self.count]
+        self.count += 1
+        if one.ndim != 1 or (width and one.itemsize != width):
+            raise NativeError("a column of another shape")
+        made.data, made.width, made.size = <char*>one.buf, one.itemsize, one.len // one.itemsize
+        return made
+
+    def __dealloc__(self):
+        while self.count:
+            self.count -= 1
+            PyBuffer_Release(&self.held[self.count])
+
+
+cdef int _READ = PyBUF_C_CONTIGUOUS
+cdef int _WRITE = PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE
+
+
+def scatter(const int64_t[::1] rows, list columns, const int64_t[:, ::1] values):
+    """``columns[k][rows] = values[k]`` for one-dimensional columns of integers that ``values`` fit into, as numpy does it;
+    of a row that comes twice the last value counts."""
+    cdef Py_ssize_t i, k, n = rows.shape[0], lowest = 0, highest = -1
+    cdef _Buffers held = _Buffers()
+    cdef c_Column to
+    if len(columns) != values.shape[0] or values.shape[1] != n:
+        raise NativeError("scatter: shapes do not match")
     for i in range(n):
         lowest = min(lowest, rows[i])
         highest = max(highest, rows[i])
-    for column, value in zip(columns, values):
-        PyObject_GetBuffer(column, &to, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
-        try:
-            PyObject_GetBuffer(value, &given, PyBUF_C_CONTIGUOUS)
-            try:
-                if to.itemsize != given.itemsize or to.ndim != 1 or given.len != n * given.itemsize:
-                    raise NativeError("scatter: shapes do not match")
-                if lowest < 0 or highest >= to.len // to.itemsize:
-                    raise NativeError("scatter: a row out of bounds")
-                if n:
-                    with nogil:
-                        c_scatter(<char*>to.buf, <const char*>given.buf, to.itemsize, &rows[0], n)
-            finally:
-                PyBuffer_Release(&given)
-        finally:
-            PyBuffer_Release(&to)
-
-
-def add_amounts(list sums, list amounts, const int32_t[::1] at, const int32_t[::1] kind,
-                const int8_t[::1] sign):
-    """``sums[k][at] += sign * amounts[k][kind]`` for int64 columns, rows that come again included; sums wrap. Where
-    ``amounts[k]`` is None: ``+= sign``."""
-    cdef Py_ssize_t i, n = at.shape[0], rows = 0, kinds = 0
-    cdef int64_t[::1] to
-    cdef const int64_t[::1] given
-    cdef const int64_t* of_kind
-    if kind.shape[0] != n or sign.shape[0] != n or len(sums) != len(amounts):
-        raise NativeError("add_amounts: shapes do not match")
-    for i in range(n):
-        if at[i] < 0 or kind[i] < 0:
-            raise NativeError("add_amounts: a negative number")
-        rows = max(rows, at[i] + 1)
-        kinds = max(kinds, kind[i] + 1)
-    for column, amount in zip(sums, amounts):
-        to = column
-        if rows > to.shape[0]:
-            raise NativeError("add_amounts: a row out of bounds")
-        of_kind = NULL
-        if amount is not None:
-            given = amount
-            if kinds > given.shape[0]:
-                raise NativeError("add_amounts: a number out of bounds")
-            if n:
-                of_kind = &given[0]
+    for k in range(len(columns)):
+        to = held.take(columns[k], 0, _WRITE)
+        if to.width != 1 and to.width != 4 and to.width != 8:
+            raise NativeError("scatter: no integers")
+        if lowest < 0 or highest >= to.size:
+            raise NativeError("scatter: a row out of bounds")
         if n:
-            with nogil:
-                c_add_amounts(&to[0], &at[0], of_kind, &kind[0], &sign[0], n)
+            c_scatter(to.data, &values[k, 0], to.width, &rows[0], n)
+
+
+def add_placed(const int64_t[::1] rows, state, int placed, class_of, at, int sign, known, count, list sums,
+               list amounts):
+    """Add what the pods of some rows take of their nodes, ``sign`` 1 or -1 times, where ``state[row]`` (int8) is
+    ``placed``: the rows of those that take more than is told here. None, and nothing is added, if what some pod takes is
+    not known, or of what has no sums.
+
+    ``class_of``, ``at`` int32: the pods' classes and nodes; ``known`` uint8 by class: 0 = not known, 2 = takes more;
+    ``amounts[k]`` int64 by class; ``count`` int64 by node: of pods; ``sums[k]``: None, or int64 by node. Sums wrap.
+    """
+    cdef Py_ssize_t i, k, n = rows.shape[0], kinds = len(amounts)
+    cdef cbool fine, done
+    cdef _Buffers held = _Buffers()
+    cdef c_Column[8] of_sums, of_amounts
+    if len(sums) != kinds or kinds > 8:
+        raise NativeError("add_placed: not as many sums as amounts")
+    cdef c_Column states = held.take(state, 1, _READ)
+    cdef c_Column classes = held.take(class_of, 4, _READ)
+    cdef c_Column nodes = held.take(at, 4, _READ)
+    cdef c_Column knowns = held.take(known, 1, _READ)
+    cdef c_Column counts = held.take(count, 8, _WRITE)
+    for k in range(kinds):
+        of_amounts[k] = held.take(amounts[k], 8, _READ)
+        of_sums[k].data = NULL
+        if sums[k] is not None:
+            of_sums[k] = held.take(sums[k], 8, _WRITE)
+            if of_sums[k].size < counts.size:
+                raise NativeError("add_placed: not as many sums as nodes")
+        if of_amounts[k].size < knowns.size:
+            raise NativeError("add_placed: not as many amounts as classes")
+    cdef c_Placed pods
+    cdef vector[int64_t] more
+    if not (states.size == classes.size == nodes.size):
+        raise NativeError("add_placed: columns of different sizes")
+    for i in range(n):
+        if not 0 <= rows[i] < states.size:
+            raise NativeError("add_placed: a row out of bounds")
+    pods.rows = &rows[0] if n else NULL
+    pods.n, pods.placed = n, placed
+    pods.state = <const int8_t*>states.data
+    pods.class_of, pods.at = <const int32_t*>classes.data, <const int32_t*>nodes.data
+    with nogil:
+        fine = c_fits(pods, counts.size)
+    if not fine:
+        raise NativeError("add_placed: a number out of bounds")
+    for k in range(kinds):
+        with nogil:
+            done = of_sums[k].data != NULL or c_none(pods, <const int64_t*>of_amounts[k].data, knowns.size)
+        if not done:
+            return None
+    with nogil:
+        done = c_known(pods, <const uint8_t*>knowns.data, knowns.size, more)
+        if done:
+            c_add(pods, NULL, sign, <int64_t*>counts.data)
+            for k in range(kinds):
+                if of_sums[k].data != NULL:
+                    c_add(pods, <const int64_t*>of_amounts[k].data, sign, <int64_t*>of_sums[k].data)
+    return [more[i] for i in range(<Py_ssize_t>more.size())] if done else None
 
 
 def same_texts(list buffers, const int32_t[::1] source, const int64_t[::1] at, const int64_t[::1] size,

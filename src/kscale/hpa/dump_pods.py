@@ -69,7 +69,7 @@ class DumpPods:
 def times_of(batch: PodBatch) -> Sequence[int] | None:
     """When anything became of the pods of a batch; None: one of them is written so that it has to be looked at alone
     (a text that is no time, or no namespace)."""
-    begin, size = batch.begin.tolist(), batch.size.tolist()
+    begin, size = batch.column("begin").tolist(), batch.column("size").tolist()
     for key, at, length in zip(batch.keys, begin, size, strict=True):
         if key.startswith(f"{DEFAULT_NAMESPACE}/") and not _IN_DEFAULT.search(batch.view[at : at + length]):
             return None
@@ -82,6 +82,7 @@ def times_of(batch: PodBatch) -> Sequence[int] | None:
 
 def records_of(batch: PodBatch) -> Iterator[RawObject]:
     """The pods of a batch one by one."""
-    for where, begin, size in zip(batch.where.tolist(), batch.begin.tolist(), batch.size.tolist(), strict=True):
+    columns = (batch.column(name).tolist() for name in ("where", "begin", "size"))
+    for where, begin, size in zip(*columns, strict=True):
         text = msgspec.Raw(batch.view[begin : begin + size])
         yield RawObject("v1", "Pod", text, batch.source, f"{batch.place}[{where}]")

@@ -73,7 +73,7 @@ class _Reading:
             if not dump.add_pods(record):
                 for each in records_of(record):
                     _take(dump, each, None)
-            self._moved(record.source, record.place, int(record.where[-1]))
+            self._moved(record.source, record.place, int(record.column("where")[-1]))
         else:
             dump.total += not record.empty
             place, _, index = record.where.rpartition("[")

@@ -162,10 +162,10 @@ def _count(batch: PodBatch, report: LoadReport, pods: set[str]) -> None:
     pods.update(keys)
     if not known and len(pods) == before + len(keys):
         return
-    for i, key in enumerate(keys):
+    for key, position in zip(keys, batch.column("where").tolist(), strict=True):
         if key in known:
             report.duplicates += 1
-            where = f"{batch.place}[{int(batch.where[i])}]"
+            where = f"{batch.place}[{position}]"
             namespace, _, name = key.rpartition("/")
             named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
             report.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))

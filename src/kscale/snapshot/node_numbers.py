@@ -43,7 +43,7 @@ class NodeNumbers:
         """The numbers of names: int64[n], -1 = it has none."""
         return np.fromiter(map(self._number.get, names, repeat(-1)), np.int64, len(names))
 
-    def of_batch(self, names: list[str], which: NDArray[np.int32]) -> NDArray[np.int32]:
+    def of_batch(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
         """The numbers of some of a batch's names, of which there may be more the next time; -1 stays -1."""
         if self._batch is None or self._batch[0] is not names:
             self._batch = names, Growing(np.int32)
@@ -54,8 +54,7 @@ class NodeNumbers:
             column.array[known:] = -1
         numbers = column.array
         found: NDArray[np.int32] = numbers[which]
-        fresh = which[(found < 0) & (which >= 0)]
-        if len(fresh):
+        if (found < 0).any() and len(fresh := which[(found < 0) & (which >= 0)]):
             for i in distinct(fresh).tolist():
                 numbers[i] = self.number(names[i])
             found = numbers[which]

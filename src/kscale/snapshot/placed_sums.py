@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,19 +11,12 @@ from numpy.typing import NDArray
 from kscale._native import _rows
 from kscale.snapshot.columns import FIXED_RESOURCES, Growing, distinct
 from kscale.snapshot.interner import Interner, PodClass
+from kscale.snapshot.pod_states import PLACED
 
-__all__ = ["NOWHERE", "Placed", "PlacedSums"]
+if TYPE_CHECKING:
+    from kscale.snapshot.pod_table import PodTable
 
-
-class Placed(NamedTuple):
-    """Pods by the numbers of their classes and of their nodes: int32[n] each."""
-
-    class_of: NDArray[np.int32]
-    at: NDArray[np.int32]
-
-
-NOWHERE: Final = Placed(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
-"""No pods."""
+__all__ = ["PlacedSums"]
 
 
 class PlacedSums:
@@ -53,6 +46,8 @@ class PlacedSums:
 
     def extend_to(self, size: int) -> None:
         """Make room for so many nodes."""
+        if size <= self.count.size:
+            return
         self.count.extend_to(size)
         for column in self.used.values():
             column.extend_to(size)
@@ -64,62 +59,50 @@ class PlacedSums:
             column.extend_to(self.count.size)
         return column.array
 
-    def change(self, interner: Interner, went: Placed, came: Placed) -> None:
-        """Pods go from their nodes, others come to theirs."""
-        class_of, at = (np.concatenate(both) for both in zip(went, came, strict=True))
-        if not len(class_of):
-            return
-        sign = np.ones(len(class_of), dtype=np.int8)
-        sign[: len(went.at)] = -1
+    def change(self, interner: Interner, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
+        """The placed ones among the pods of some rows come to their nodes (1), or go (-1)."""
         amounts = interner.memo.of(_Amounts, _Amounts)
-        amounts.learn(interner.classes, class_of)
-        sums: list[NDArray[np.int64]] = [self.count.array]
-        taken: list[NDArray[np.int64] | None] = [None]
-        for name, column in zip(FIXED_RESOURCES, amounts.fixed, strict=True):
-            if name in self.used or column.array[class_of].any():
-                sums.append(self._column(name))
-                taken.append(column.array)
-        _rows.add_amounts(sums, taken, at, class_of, sign)
-        more = np.flatnonzero(amounts.more.array[class_of])
-        if len(more):
-            self._add_more(interner.classes, class_of[more], at[more], sign[more])
+        more = self._add(amounts, table, rows, sign)
+        if more is None:
+            placed = rows[table.column("state")[rows] == PLACED]
+            class_of = table.column("class_of")[placed]
+            amounts.learn(interner.classes, class_of)
+            for name, column in zip(FIXED_RESOURCES, amounts.fixed, strict=True):
+                if column.array[class_of].any():
+                    self._column(name)
+            more = self._add(amounts, table, rows, sign)
+            assert more is not None  # all that they take is known by now
+        for row in more:
+            at = table.column("at")[row]
+            for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
+                if name not in FIXED_RESOURCES:
+                    self._column(name)[at] += sign * amount
 
-    def _add_more(
-        self,
-        classes: Sequence[PodClass],
-        class_of: NDArray[np.int32],
-        at: NDArray[np.int32],
-        sign: NDArray[np.int8],
-    ) -> None:
-        """What pods take besides the fixed resources."""
-        numbers, position = np.unique(class_of, return_inverse=True)
-        taken = [classes[number].occupancy for number in numbers.tolist()]
-        for name in dict.fromkeys(name for amounts in taken for name in amounts if name not in FIXED_RESOURCES):
-            amount = np.array([amounts.get(name, 0) for amounts in taken], dtype=np.int64)
-            np.add.at(self._column(name), at, amount[position] * sign)
+    def _add(self, amounts: _Amounts, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
+        return _rows.add_placed(
+            rows, table.column("state"), PLACED, table.column("class_of"), table.column("at"), sign,
+            amounts.known.array, self.count.array,
+            [None if name not in self.used else self.used[name].array for name in FIXED_RESOURCES],
+            [column.array for column in amounts.fixed],
+        )  # fmt: skip
 
 
 class _Amounts:
-    """What classes take, by number: ``fixed``, a column each of :data:`FIXED_RESOURCES`; whether they take ``more``."""
+    """What classes take, by number: ``fixed``, a column each of :data:`FIXED_RESOURCES`; ``known``: 0 = not yet, 1 =
+    that is all, 2 = they take other resources, too."""
 
-    __slots__ = ("_known", "fixed", "more")
+    __slots__ = ("fixed", "known")
 
     def __init__(self) -> None:
         self.fixed = tuple(Growing(np.int64) for _ in FIXED_RESOURCES)
-        self.more = Growing(np.bool_)
-        self._known = Growing(np.bool_)
+        self.known = Growing(np.uint8)
 
     def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
         """Take in classes of these numbers that are new."""
-        if self._known.size < len(classes):
-            for column in (*self.fixed, self.more, self._known):
-                column.extend_to(len(classes))
-        known = self._known.array[numbers]
-        if known.all():
-            return
-        fresh = distinct(numbers[~known])
+        for column in (*self.fixed, self.known):
+            column.extend_to(len(classes))
+        fresh = distinct(numbers[self.known.array[numbers] == 0])
         taken = [classes[number].occupancy for number in fresh.tolist()]
         for name, column in zip(FIXED_RESOURCES, self.fixed, strict=True):
             column.array[fresh] = [amounts.get(name, 0) for amounts in taken]
-        self.more.array[fresh] = [any(name not in FIXED_RESOURCES for name in amounts) for amounts in taken]
-        self._known.array[fresh] = True
+        self.known.array[fresh] = [1 + any(name not in FIXED_RESOURCES for name in amounts) for amounts in taken]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _pod_columns
+
 __all__ = ["PodBatch"]
 
-_COLUMNS = (
-    "where", "class_of", "state", "bound", "node_of", "priority", "controller", "begin", "size", "cut_at", "cut_size",
-    "uid_at", "uid_size", "shape", "created", "started", "deleted", "since", "ready", "phase",
-    "version", "queueing", "combined",
-)  # fmt: skip
+_NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMNS)}
 
 
 class PodBatch(msgspec.Struct, frozen=True, eq=False):
-    """Columns, one entry a pod, as :class:`~kscale.snapshot.pod_table.PodTable` has them, but for these.
+    """Pods by ``keys``, and what :meth:`column` tells of each, as :class:`~kscale.snapshot.pod_table.PodTable` has it,
+    but for these.
 
     ``where``: its position among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
     ``node_of``: into ``nodes`` (which has those of other batches, too, and grows), -1 = none; ``begin``, ``size``:
@@ -29,39 +30,27 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
     place: str
     keys: list[str]
     nodes: list[str]
-    where: NDArray[np.int64]
-    class_of: NDArray[np.int32]
-    state: NDArray[np.int8]
-    bound: NDArray[np.bool_]
-    node_of: NDArray[np.int32]
-    priority: NDArray[np.int64]
-    controller: NDArray[np.int32]
-    begin: NDArray[np.int64]
-    size: NDArray[np.int64]
-    cut_at: NDArray[np.int64]
-    cut_size: NDArray[np.int64]
-    uid_at: NDArray[np.int64]
-    uid_size: NDArray[np.int64]
-    shape: NDArray[np.int32]
-    created: NDArray[np.int64]
-    started: NDArray[np.int64]
-    deleted: NDArray[np.int64]
-    since: NDArray[np.int64]
-    ready: NDArray[np.int8]
-    phase: NDArray[np.int8]
-    version: NDArray[np.int64]
-    queueing: NDArray[np.int32]
-    combined: NDArray[np.int32]
+    columns: NDArray[np.int64]  # [of kscale._native._pod_columns.COLUMNS, pod]
 
     def __len__(self) -> int:
         return len(self.keys)
 
+    def column(self, name: str) -> NDArray[np.int64]:
+        """One entry a pod."""
+        found: NDArray[np.int64] = self.columns[_NUMBER[name]]
+        return found
+
+    @property
+    def texts(self) -> NDArray[np.int64]:
+        """Where the texts are, the managed fields in them and the UIDs: ``begin`` to ``uid_size``."""
+        return self.columns[_NUMBER["begin"] : _NUMBER["uid_size"] + 1]
+
     def pick(self, which: slice | NDArray[np.int64]) -> PodBatch:
         """Some of the pods."""
         keys = self.keys[which] if isinstance(which, slice) else [self.keys[i] for i in which.tolist()]
-        return msgspec.structs.replace(self, keys=keys, **{name: getattr(self, name)[which] for name in _COLUMNS})
+        return msgspec.structs.replace(self, keys=keys, columns=np.ascontiguousarray(self.columns[:, which]))
 
     def uid(self, i: int) -> bytes:
         """The UID of one of them, empty if it has none."""
-        at = int(self.uid_at[i])
-        return bytes(self.view[at : at + int(self.uid_size[i])])
+        at = int(self.column("uid_at")[i])
+        return bytes(self.view[at : at + int(self.column("uid_size")[i])])

@@ -8,7 +8,7 @@ import numpy as np
 
 from kscale.objects.times import ZERO_TIME
 
-__all__ = ["DEFAULTS", "NO_NUMBER", "POD_COLUMNS"]
+__all__ = ["COLUMN", "DEFAULTS", "NO_NUMBER", "POD_COLUMNS"]
 
 POD_COLUMNS: Final[dict[str, Any]] = {
     "class_of": np.int32,  # pod class
@@ -35,6 +35,9 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "queueing": np.int32,  # how it waits, if it does (:mod:`kscale.snapshot.queueing`)
     "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
 }
+COLUMN: Final = {name: number for number, name in enumerate(POD_COLUMNS)}
+"""Where each column is among them."""
+
 NO_NUMBER: Final = -2
 """A resource version that is no number."""
 

@@ -15,22 +15,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _projection
+from kscale._native import _pod_columns, _projection
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
+from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_facets import READ_SOURCES
 from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
 from kscale.snapshot.pod_states import FINISHED, PLACED
 from kscale.snapshot.queueing import DELAY_ANNOTATION
-from kscale.snapshot.record import READY
 from kscale.snapshot.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
-from kscale.snapshot.usual_texts import usual_moments, usual_names
 
 __all__ = ["PodReader", "ScannedItems", "ScannedLines", "ScannedList"]
 
-(_NAME, _SPACE, _UID, _NODE, _NOMINATED, _CREATED, _STARTED, _DELETED, _SINCE, _READY, _VERSION, _MANAGED) = range(12)
-_SLOTS: Final = 12
+_SLOTS: Final = {name: slot for slot, name in enumerate(_pod_columns.SLOTS)}
+_NODE, _NOMINATED = _SLOTS["node"], _SLOTS["nominated"]
 _FACETS: Final = 4
 
 
@@ -47,6 +46,10 @@ def _kept(*names: str) -> dict[str, str]:
     return dict.fromkeys(names, "keep")
 
 
+def _capture(name: str) -> tuple[str, int]:
+    return "capture", _SLOTS[name]
+
+
 _CONTAINER: Final = ("alike", _object(
     **_kept("name", "resources", "ports", "restart_policy", "restart_policy_rules"),
     volume_mounts=("array", _object(("bind_mount_options",), bind_mount_options="keep")),
@@ -61,24 +64,24 @@ _STATUS: Final = ("array", _object(**_kept("name", "allocated_resources", "resou
 _CONDITIONS: Final = {
     '"PodScheduled"': _object(**_kept("type", "status", "reason")),
     '"PodResizePending"': _object(**_kept("type", "reason")),
-    '"Ready"': _object(("status",), status=("capture", _READY), last_transition_time=("capture", _SINCE)),
+    '"Ready"': _object(("status",), status=_capture("ready"), last_transition_time=_capture("since")),
 }
 _RULE: Final = _object(
     **_kept("api_version", "kind"),
     metadata=_object(
-        name=("capture", _NAME),
-        uid=("capture", _UID),
-        creation_timestamp=("capture", _CREATED),
+        name=_capture("name"),
+        uid=_capture("uid"),
+        creation_timestamp=_capture("created"),
         labels=("facet", LABELS, "keep"),
         owner_references=("facet", OWNERS, "keep"),
-        resource_version=("capture", _VERSION),
-        deletion_timestamp=("mark", _DELETED, TOLD_TO_STOP),
-        managed_fields=("span", _MANAGED),
-        namespace=("note", _SPACE),
+        resource_version=_capture("version"),
+        deletion_timestamp=("mark", _SLOTS["deleted"], TOLD_TO_STOP),
+        managed_fields=("span", _SLOTS["managed"]),
+        namespace=("note", _SLOTS["namespace"]),
         annotations=("object", dict.fromkeys((*READ_ANNOTATIONS, DELAY_ANNOTATION), "keep"), ()),
     ),
     spec=("alike", _object(
-        node_name=("capture", _NODE),
+        node_name=_capture("node"),
         containers=("array", _CONTAINER),
         init_containers=("array", _CONTAINER),
         ephemeral_containers=("array", _CONTAINER),
@@ -91,8 +94,8 @@ _RULE: Final = _object(
         ),
     )),
     status=("alike", _object(
-        nominated_node_name=("capture", _NOMINATED),
-        start_time=("capture", _STARTED),
+        nominated_node_name=_capture("nominated"),
+        start_time=_capture("started"),
         conditions=("array", ("switch", "type", _CONDITIONS)),
         container_statuses=_STATUS,
         init_container_statuses=_STATUS,
@@ -165,10 +168,9 @@ class PodReader:
 
     def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
         self._threads = threads
-        self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS)
+        self._projector = _projection.Projector(_RULE, len(_SLOTS), _FACETS)
         self._known = TextClasses(self._projector, interner, finished=finished)
         self._nodes = _projection.StringNumbers()
-        self._statuses = _Statuses()
 
     def forget_nodes(self) -> None:
         """Names of nodes that were seen so far get other numbers. Not while batches wait that have them."""
@@ -203,64 +205,39 @@ class PodReader:
 
     def _pods(self, found: _Found) -> tuple[NDArray[np.bool_], PodBatch]:
         """(which items are pods that can be read from columns, those)."""
-        known, view = self._known, found.view
-        places = np.maximum(found.combined, _NONE) + 1
-        at, length = found.at, found.length
-        bound = length[_NODE] > 0
-        placed = bound | (length[_NOMINATED] > 0)
-        known.learn(places, placed)
-        number = np.where(placed, known.column("settled")[places], known.column("waiting")[places])
-        fast = (number >= 0) | (found.combined == _NOTED)
-        fast &= usual_names(view, at[_NAME], length[_NAME])
-        if not found.listed:
-            fast &= ~known.column("bare")[places]
-        times = slice(_CREATED, _SINCE + 1)
-        moments, fine = usual_moments(view, at[times].reshape(-1), length[times].reshape(-1))
-        moments = moments.reshape(_SINCE + 1 - _CREATED, -1)
-        version = _projection.printed_numbers(view, at[_VERSION], length[_VERSION])
-        fast &= fine.reshape(moments.shape).all(axis=0) & (version != _ODD_VERSION) & (found.size < _LARGEST)
-        chosen = np.flatnonzero(fast)
-        begin, size = found.begin, found.size
-        if len(chosen) < len(fast):
-            at, length, moments = (np.take(columns, chosen, axis=1) for columns in (at, length, moments))
-            begin, size, places, version = begin[chosen], size[chosen], places[chosen], version[chosen]
-            bound, placed, number = bound[chosen], placed[chosen], number[chosen]
-        nodes = np.where(bound, at[_NODE], at[_NOMINATED])
-        long = np.where(placed, np.where(bound, length[_NODE], length[_NOMINATED]), np.int64(-1))
-        node_of = self._nodes.number(view, nodes, long)
-        state = np.where(placed, np.int8(PLACED), known.column("unplaced")[places])
-        state[known.column("done")[places]] = FINISHED
-        created, started, deleted, since = range(4)
-        return fast, PodBatch(
-            view=view,
-            source=found.source,
-            place=found.place,
-            keys=_projection.object_keys(view, at[_SPACE], length[_SPACE], at[_NAME], length[_NAME], DEFAULT_NAMESPACE),
-            nodes=self._nodes.strings,
-            where=chosen + found.first,
-            class_of=number,
-            state=state,
-            bound=bound,
-            node_of=node_of,
-            priority=known.column("priority")[places],
-            controller=known.column("controller")[places],
-            begin=begin,
-            size=size,
-            cut_at=at[_MANAGED],
-            cut_size=length[_MANAGED],
-            uid_at=at[_UID],
-            uid_size=np.maximum(length[_UID], 0),
-            shape=np.where(placed, known.column("settled_shape")[places], known.column("waiting_shape")[places]),
-            created=moments[created],
-            started=moments[started],
-            deleted=moments[deleted],
-            since=moments[since],
-            ready=self._statuses.codes(view, at[_READY], length[_READY]),
-            phase=known.column("phase")[places],
-            version=version,
-            queueing=known.column("queueing")[places],
-            combined=places,
-        )
+        read = self._read(found)
+        if read is None:
+            length = found.length
+            self._known.learn(np.maximum(found.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
+            read = self._read(found)
+            assert read is not None  # all that they have is known by now
+        fast, keys, columns, odd = read
+        batch = PodBatch(found.view, found.source, found.place, keys, self._nodes.strings, columns)
+        damaged = {i for i, slot in odd if not self._odd_moment(found, batch, i, slot)}
+        if damaged:
+            fast[np.flatnonzero(fast)[sorted(damaged)]] = False
+            batch = batch.pick(np.array([i for i in range(len(batch)) if i not in damaged], dtype=np.int64))
+        batch.column("node_of")[:] = self._nodes.number(found.view, batch.column("node_at"), batch.column("node_size"))
+        return fast, batch
+
+    def _read(
+        self, found: _Found
+    ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
+        return _pod_columns.read_pods(
+            found.view, found.listed, found.first, found.begin, found.size, found.combined, found.at, found.length,
+            self._known.looks, (PLACED, FINISHED), DEFAULT_NAMESPACE,
+        )  # fmt: skip
+
+    def _odd_moment(self, found: _Found, batch: PodBatch, i: int, slot: int) -> bool:
+        """Read a time that is not written as the API server does; whether it is one."""
+        at = found.at[slot, (item := int(batch.column("where")[i]) - found.first)]
+        text = str(found.view[at : at + found.length[slot, item]], "ascii")  # nothing else is noted
+        try:
+            nanoseconds(text)
+            batch.column(_pod_columns.SLOTS[slot])[i] = moment_of(text)
+        except ValueError:
+            return False
+        return True
 
 
 class _Found(NamedTuple):
@@ -287,28 +264,6 @@ class _Found(NamedTuple):
 
 
 _KIND: Final = (b"v1", b"Pod")
-_NONE, _NOTED = -1, -2  # for a combination
+_NONE: Final = -1  # for a combination
 _LAST_CHANGE: Final = 2  # ADDED, MODIFIED, DELETED
-_ODD_VERSION: Final = -2
-_LARGEST: Final = 1 << 31
-_MOST_STATUSES: Final = 1000
 _PART: Final = 1 << 14  # items
-
-
-class _Statuses:
-    """Statuses of conditions as numbers into READY."""
-
-    def __init__(self) -> None:
-        self._numbers = _projection.StringNumbers()
-        self._codes = np.zeros(1, dtype=np.int8)  # the last is that of none
-
-    def codes(self, view: memoryview, at: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int8]:
-        """int8[n], 0 for absent ones."""
-        if len(self._codes) > _MOST_STATUSES:
-            self._numbers = _projection.StringNumbers()
-        number = self._numbers.number(view, at, length)
-        if len(self._codes) != len(self._numbers) + 1:
-            known = {status: code for code, status in enumerate(READY) if code}
-            codes = [known.get(text, len(READY) - 1) for text in self._numbers.strings]
-            self._codes = np.array([*codes, 0], dtype=np.int8)
-        return self._codes[number]

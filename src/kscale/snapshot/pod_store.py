@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _pod_columns
 from kscale.objects.core import Pod
 from kscale.objects.namespaces import with_namespace
-from kscale.snapshot.batch_plan import BatchPlan, plan_batch
+from kscale.snapshot.batch_plan import plan_batch
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.known_looks import KnownLooks
 from kscale.snapshot.node_numbers import NodeNumbers
-from kscale.snapshot.placed_sums import NOWHERE, Placed, PlacedSums
+from kscale.snapshot.placed_sums import PlacedSums
 from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_columns import COLUMN, POD_COLUMNS
 from kscale.snapshot.pod_moments import COLUMNS as MOMENTS
 from kscale.snapshot.pod_moments import PodMoments
 from kscale.snapshot.pod_reader import PodReader
@@ -37,6 +38,8 @@ Texts = Literal["all", "pending"]
 _FEW: Final = 64  # rows that are not worth being given back
 _STEP: Final = 4096  # rows that are moved at a time
 _IDLE: Final = 512  # numbers that may lie idle
+_OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
+"""Which column of a batch each of the table's is; some of them follow from several."""
 
 
 class PodStore:
@@ -91,13 +94,12 @@ class PodStore:
         class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
         at = self._node_at(record, state)
         row = self._row_of.get(record.key)
-        went = NOWHERE
         if row is None:
             row = self._row_of[record.key] = self.table.append(record, class_of, at, state, moments)
         else:
-            went = self._placed(np.array([row]))
+            self._count(np.array([row]), -1)
             self.table.replace(row, record, class_of, at, state, moments)
-        self._count(went, self._placed(np.array([row])))
+        self._count(np.array([row]), 1)
         self.table.see(row, self._listing)
 
     def put_all(self, pods: Iterable[Pod]) -> None:
@@ -116,40 +118,41 @@ class PodStore:
             looks.class_of(record.pod, placed=state in (PLACED, FINISHED))
             for record, state in zip(records, states, strict=True)
         ]
-        row_of = np.array([self._row_of.get(record.key, -1) for record in records], dtype=np.int64)
-        count = len(records)
-        columns: dict[str, NDArray[Any]] = {
-            "class_of": np.array(classes, dtype=np.int32),
-            "state": np.array(states, dtype=np.int8),
-            "at": np.array(list(map(self._node_at, records, states)), dtype=np.int32),
-            "priority": np.array([record.priority for record in records], dtype=np.int64),
-            "controller": np.array([self.interner.controller(each.controller) for each in records], dtype=np.int32),
-            "bound": np.array([bool(record.pod.spec.node_name) for record in records], dtype=np.int8),
-            "queueing": np.array(list(map(self.table.queueing_of, records, states)), dtype=np.int32),
-            "seen": np.full(count, self._listing, dtype=np.int8),
-            "source": np.full(count, -1, dtype=np.int32),
-            **dict.fromkeys(("size", "uid_size", "shape", "combined"), np.zeros(count, dtype=np.int32)),
-            **{name: np.array(values) for name, values in zip(MOMENTS, zip(*moments, strict=True), strict=False)},
-        }
-        known, fresh = np.flatnonzero(row_of >= 0), np.flatnonzero(row_of < 0)
-        went = self._placed(row_of[known])
-        if len(known):
-            self.table.put(row_of[known], **{name: values[known] for name, values in columns.items()})
-        if len(fresh):
-            keys = [records[i].key for i in fresh.tolist()]
-            row_of[fresh] = self._append(keys, {name: values[fresh] for name, values in columns.items()})
-        self.table.hold(row_of.tolist(), records, moments)
-        self._count(went, self._placed(row_of))
+        values = np.zeros((len(POD_COLUMNS), len(records)), dtype=np.int64)
+        values[COLUMN["class_of"]] = classes
+        values[COLUMN["state"]] = states
+        values[COLUMN["at"]] = list(map(self._node_at, records, states))
+        values[COLUMN["priority"]] = [record.priority for record in records]
+        values[COLUMN["controller"]] = [self.interner.controller(each.controller) for each in records]
+        values[COLUMN["bound"]] = [bool(record.pod.spec.node_name) for record in records]
+        values[COLUMN["queueing"]] = list(map(self.table.queueing_of, records, states))
+        values[COLUMN["seen"]] = self._listing
+        values[COLUMN["source"]] = -1
+        for name, column in zip(MOMENTS, zip(*moments, strict=True), strict=False):
+            values[COLUMN[name]] = column
+        row_of = [self._row_of.get(record.key, -1) for record in records]
+        known, fresh = ([i for i, row in enumerate(row_of) if (row >= 0) == there] for there in (True, False))
+        order = [*known, *fresh]
+        rows = self._put(
+            np.array([row_of[i] for i in known], dtype=np.int64),
+            [records[i].key for i in fresh],
+            np.ascontiguousarray(values[:, order]),
+        )
+        self.table.hold(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
+
+    def _put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As :meth:`PodTable.put`, and the sums follow."""
+        self._count(rows, -1)
+        there = len(rows)
+        rows = self.table.put(rows, keys, values)
+        self._row_of.update(zip(keys, rows[there:].tolist(), strict=True))
+        self._count(rows, 1)
+        return rows
 
     def _node_at(self, record: PodRecord, state: int) -> int:
         pod = record.pod
         node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
         return self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1
-
-    def _append(self, keys: Sequence[str], columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-        rows = self.table.extend(keys, **columns)
-        self._row_of.update(zip(keys, rows.tolist(), strict=True))
-        return rows
 
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; False if there is none of this key, or only one with another UID (where both have one)."""
@@ -193,10 +196,7 @@ class PodStore:
         """Remove those of some pods that are there."""
         rows = [self._row_of[key] for key in dict.fromkeys(keys) if key in self._row_of]
         if rows:
-            which = np.array(rows, dtype=np.int64)
-            went = self._placed(which)
-            self._drop(which)
-            self._count(went, NOWHERE)
+            self._drop(rows)
 
     # -- many pods ---------------------------------------------------------------------------------------------------
 
@@ -208,66 +208,46 @@ class PodStore:
 
         ``refer``: texts stay where they are; ``anew``: what has the version that is there already counts, too.
         """
-        keys = batch.keys
-        row_of = np.array(list(map(self._row_of.get, keys, repeat(-1))), dtype=np.int64)
+        keys, get = batch.keys, self._row_of.get
+        row_of = [get(key, -1) for key in keys]
         plan = plan_batch(self.table, batch, deleted, row_of, anew=anew)
         table_keys = self.table.keys
         change = ChangedKeys(
-            added=[keys[i] for i in plan.fresh.tolist()],
-            modified=[keys[i] for i in plan.of_rows.tolist()],
-            removed=[table_keys[row] for row in plan.gone.tolist()],
+            added=[keys[i] for i in plan.fresh],
+            modified=[keys[i] for i in plan.of_rows],
+            removed=[table_keys[row] for row in plan.gone],
         )
         if self._listing:
-            there = row_of >= 0 if deleted is None else (row_of >= 0) & ~deleted
-            self.table.see(row_of[there], True)
-        self._write(batch, plan, refer=refer)
+            there = [row for i, row in enumerate(row_of) if row >= 0 and (deleted is None or not deleted[i])]
+            self.table.see(np.array(there, dtype=np.int64), True)
+        if plan.gone:
+            self._drop(plan.gone)
+        if of := plan.of_rows + plan.fresh:
+            part = batch if of == list(range(len(batch))) else batch.pick(np.array(of))
+            values = self._values(part, refer=refer)
+            self._put(np.array(plan.rows, dtype=np.int64), part.keys[len(plan.rows) :], values)
         return change
 
-    def _write(self, batch: PodBatch, plan: BatchPlan, *, refer: bool) -> None:
-        went = self._placed(np.concatenate([plan.gone, plan.rows]))
-        came = NOWHERE
-        if len(plan.gone):
-            self._drop(plan.gone)
-        of = np.concatenate([plan.of_rows, plan.fresh])
-        if len(of):
-            columns = self._columns(batch, of, refer=refer)
-            count = len(plan.of_rows)
-            if count:
-                self.table.put(plan.rows, **{name: values[:count] for name, values in columns.items()})
-            if len(plan.fresh):
-                keys = batch.keys if len(plan.fresh) == len(batch) else [batch.keys[i] for i in plan.fresh.tolist()]
-                self._append(keys, {name: values[count:] for name, values in columns.items()})
-            placed = columns["state"] == PLACED
-            came = Placed(columns["class_of"][placed], columns["at"][placed])
-        self._count(went, came)
-
-    def _columns(self, batch: PodBatch, of: NDArray[np.int64], *, refer: bool) -> dict[str, NDArray[Any]]:
-        """The columns of some pods of a batch, and their texts kept."""
-        state = batch.state[of]
-        on_node = (state == PLACED) | ((state == FINISHED) & batch.bound[of])
-        at = self.nodes.of_batch(batch.nodes, np.where(on_node, batch.node_of[of], np.int32(-1)))
-        columns: dict[str, NDArray[Any]] = {
-            "at": at,
-            "state": state,
-            "seen": np.full(len(of), self._listing, dtype=np.int8),
-        }
-        for name in ("class_of", "priority", "controller", "shape", "created", "started", "deleted", "since", "ready",
-                     "phase", "version", "bound", "queueing", "combined"):  # fmt: skip
-            columns[name] = getattr(batch, name)[of]
+    def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
+        """The columns of the table of pods for a batch, whose texts are kept."""
+        values = batch.columns[_OF_BATCH]
+        values[COLUMN["at"]] = self.nodes.of_batch(batch.nodes, batch.column("node_of"))
+        values[COLUMN["seen"]] = self._listing
         texts = self.table.texts
-        if self.texts == "pending":
-            columns |= copy_batch(texts, batch, of, ~(batch.bound[of] | (state == FINISHED)))
-        elif refer:
-            columns |= refer_to_batch(texts, batch, of)
+        if self.texts == "all" and refer:
+            refer_to_batch(texts, batch, values)
         else:
-            columns |= copy_batch(texts, batch, of, np.ones(len(of), dtype=np.bool_))
+            settled = (batch.column("bound") != 0) | (batch.column("state") == FINISHED)
+            copy_batch(texts, batch, ~settled if self.texts == "pending" else np.ones_like(settled), values)
         self.table.buffers = texts.buffers
-        return columns
+        return values
 
-    def _drop(self, rows: NDArray[np.int64]) -> None:
-        for row in rows.tolist():
+    def _drop(self, rows: list[int]) -> None:
+        for row in rows:
             del self._row_of[self.table.keys[row]]
-        self.table.drop(rows)
+        which = np.array(rows, dtype=np.int64)
+        self._count(which, -1)
+        self.table.drop(which)
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
@@ -333,15 +313,11 @@ class PodStore:
 
     # -- sums --------------------------------------------------------------------------------------------------------
 
-    def _placed(self, rows: NDArray[np.int64]) -> Placed:
-        """What the sums hold of some rows."""
-        table = self.table
-        placed = rows[table.column("state")[rows] == PLACED]
-        return Placed(table.column("class_of")[placed], table.column("at")[placed])
-
-    def _count(self, went: Placed, came: Placed) -> None:
-        self.sums.extend_to(len(self.nodes))
-        self.sums.change(self.interner, went, came)
+    def _count(self, rows: NDArray[np.int64], sign: int) -> None:
+        """Pods of some rows come to the nodes where they are (1), or go (-1)."""
+        if len(rows):
+            self.sums.extend_to(len(self.nodes))
+            self.sums.change(self.interner, self.table, rows, sign)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

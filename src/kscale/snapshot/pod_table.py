@@ -14,7 +14,7 @@ from kscale.objects.core import Pod
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.mapped import file_of
-from kscale.snapshot.pod_columns import DEFAULTS, NO_NUMBER, POD_COLUMNS
+from kscale.snapshot.pod_columns import COLUMN, DEFAULTS, NO_NUMBER, POD_COLUMNS
 from kscale.snapshot.pod_memo import PodMemo
 from kscale.snapshot.pod_moments import COLUMNS as MOMENTS
 from kscale.snapshot.pod_moments import PodMoments
@@ -109,13 +109,7 @@ class PodTable:
 
     def append(self, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> int:
         """A new row; its number."""
-        row = len(self)
-        self.population = object()
-        self._frozen = None
-        for column in self.columns.values():
-            column.extend_to(row + 1)
-        assert isinstance(self.keys, list)
-        self.keys.append(record.key)
+        row = int(self._grow([record.key])[0])
         self._set(row, record, class_of, at, state, moments)
         return row
 
@@ -134,9 +128,8 @@ class PodTable:
         columns["state"].array[row] = state
         columns["priority"].array[row] = record.priority
         columns["controller"].array[row] = self.interner.controller(record.controller)
-        columns["source"].array[row] = -1
-        columns["size"].array[row] = columns["uid_size"].array[row] = 0
-        columns["shape"].array[row] = columns["combined"].array[row] = 0
+        for name, value in (("source", -1), ("size", 0), ("uid_size", 0), ("shape", 0), ("combined", 0)):
+            columns[name].array[row] = value
         columns["bound"].array[row] = bool(record.pod.spec.node_name)
         columns["queueing"].array[row] = self.queueing_of(record, state)
         columns["stamp"].array[row] = self._stamps(1)[0]
@@ -162,33 +155,40 @@ class PodTable:
 
     def extend(self, keys: Sequence[str], **columns: NDArray[Any] | int) -> NDArray[np.int64]:
         """Many new rows; their numbers."""
-        first = len(self)
-        self.population = object()
-        self._frozen = None
+        first, rows = len(self), self._grow(keys)
         for name, column in self.columns.items():
-            column.extend_to(first + len(keys))
             if (values := columns.get(name, DEFAULTS.get(name))) is not None:
                 column.array[first:] = values
-        self.columns["stamp"].array[first:] = self._stamps(len(keys))
+        self.columns["stamp"].array[first:] = self._stamps(len(rows))
+        return rows
+
+    def _grow(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """New rows of zeros; their numbers."""
+        first, size = len(self), len(self) + len(keys)
+        self.population = object()
+        self._frozen = None
+        for column in self.columns.values():
+            column.extend_to(size)
         if isinstance(self.keys, list):
             self.keys.extend(keys)
         else:
             assert not first
             self.keys = keys
-        return np.arange(first, first + len(keys))
+        return np.arange(first, size)
 
-    def put(self, rows: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Other pods under the same keys: what :meth:`extend` takes."""
-        self.own()
-        self._let_go(rows)
-        if (self.column("class_of")[rows] != columns["class_of"]).any():
-            self.population = object()
-        columns["stamp"] = self._stamps(len(rows))
-        to = [self.columns[name].array for name in columns]
-        values = [
-            np.ascontiguousarray(each, dtype=column.dtype) for each, column in zip(columns.values(), to, strict=True)
-        ]
-        _rows.scatter(rows, to, values)
+    def put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Other pods in rows that are there, and then pods in new rows under these keys: their rows. ``values``: the
+        columns of :data:`~kscale.snapshot.pod_columns.POD_COLUMNS`, one entry a pod; stamps are given here."""
+        if len(rows):
+            self.own()
+            self._let_go(rows)
+            if (self.column("class_of")[rows] != values[COLUMN["class_of"], : len(rows)]).any():
+                self.population = object()
+        if len(keys):
+            rows = np.concatenate([rows, self._grow(keys)])
+        values[COLUMN["stamp"]] = self._stamps(len(rows))
+        _rows.scatter(rows, [column.array for column in self.columns.values()], values)
+        return rows
 
     def drop(self, rows: NDArray[np.int64]) -> None:
         """Mark rows as gone."""
@@ -201,17 +201,16 @@ class PodTable:
 
     def _let_go(self, rows: NDArray[np.int64]) -> None:
         """Rows get other pods, or none."""
-        numbers, size = self.column("source")[rows], self.column("size")[rows]
         if self.records or self.versions:
             for row in rows.tolist():
                 self.records.pop(row, None)
                 self.versions.pop(row, None)
-        if (numbers >= 0).any():
-            used = np.where(size > 0, size, self.column("uid_size")[rows])
-            sparse = self.texts.release(numbers, used.astype(np.int64))
-            self.buffers = self.texts.buffers
-            for number in sparse:
-                self._move_texts(number, rows)
+        size, of_uid = (self.column(name)[rows].tolist() for name in ("size", "uid_size"))
+        used = [whole or uid for whole, uid in zip(size, of_uid, strict=True)]
+        sparse = self.texts.release(self.column("source")[rows].tolist(), used)
+        self.buffers = self.texts.buffers
+        for number in sparse:
+            self._move_texts(number, rows)
 
     def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
         """Copy the texts of a buffer of which little is used, but for those of rows that are ``going``."""
@@ -224,7 +223,7 @@ class PodTable:
         columns["source"].array[rows] = into
         columns["offset"].array[rows] = copied.offset + begin
         columns["uid_offset"].array[rows] = copied.uid_offset
-        self.texts.release(np.full(len(rows), number, dtype=np.int32), copied.used)
+        self.texts.release([number] * len(rows), copied.used.tolist())
         self.buffers = self.texts.buffers
 
     def see(self, rows: int | slice | NDArray[np.int64], seen: bool) -> None:
@@ -397,7 +396,5 @@ class PodTable:
         self.buffers = self.texts.buffers
         self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
         self.population = object()
-        self.dropped = 0
-        self._hole = None
+        self.dropped, self._hole, self._frozen = 0, None, None
         self._shared = self._keys_shared = False
-        self._frozen = None

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _projection
 from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_columns import COLUMN
 from kscale.snapshot.texts import TextStore
 
 __all__ = ["CopiedRows", "copy_batch", "copy_rows", "refer_to_batch"]
@@ -30,37 +31,27 @@ def copy_rows(buffer: memoryview, column: Callable[[str], NDArray[Any]], rows: N
     at, size = column("offset")[rows], column("size")[rows].astype(np.int64)
     uid_at, uid_size = at + column("uid_offset")[rows], column("uid_size")[rows].astype(np.int64)
     none = np.full(len(rows), -1, dtype=np.int64)
-    keep = (size > 0).view(np.uint8)
-    block, offset, _, mark = _projection.copy_texts(buffer, at, size, at, none, uid_at, uid_size, keep)
+    block, (offset, _, mark) = _projection.copy_texts(
+        buffer, np.stack([at, size, at, none, uid_at, uid_size]), (size > 0).view(np.uint8)
+    )
     return CopiedRows(block, offset, mark - offset, np.where(size > 0, size, uid_size))
 
 
-def refer_to_batch(texts: TextStore, batch: PodBatch, of: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """Columns of some pods of a batch whose texts stay where they are."""
-    size = batch.size[of]
-    number = texts.refer(batch.view, int(size.sum()))
-    return {
-        "source": np.full(len(of), number, dtype=np.int32),
-        "offset": batch.begin[of],
-        "size": size,
-        "uid_offset": batch.uid_at[of] - batch.begin[of],
-        "uid_size": batch.uid_size[of],
-    }
+def refer_to_batch(texts: TextStore, batch: PodBatch, to: NDArray[np.int64]) -> None:
+    """Texts of a batch stay where they are: writes the columns that say where, of those of the table of pods."""
+    begin, size = batch.column("begin"), batch.column("size")
+    to[COLUMN["source"]] = texts.refer(batch.view, int(size.sum()))
+    to[COLUMN["offset"]] = begin
+    to[COLUMN["size"]] = size
+    to[COLUMN["uid_offset"]] = batch.column("uid_at") - begin
 
 
-def copy_batch(
-    texts: TextStore, batch: PodBatch, of: NDArray[np.int64], keep: NDArray[np.bool_]
-) -> dict[str, NDArray[Any]]:
-    """Columns of some pods of a batch whose texts are copied, or their UIDs alone where they are not to be kept."""
-    block, offset, size, mark = _projection.copy_texts(
-        batch.view, batch.begin[of], batch.size[of], batch.cut_at[of], batch.cut_size[of], batch.uid_at[of],
-        batch.uid_size[of], keep.view(np.uint8),
-    )  # fmt: skip
+def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.bool_], to: NDArray[np.int64]) -> None:
+    """Texts of a batch are copied, or the UIDs alone where they are not to be kept: writes the columns that say where,
+    of those of the table of pods."""
+    block, (offset, size, mark) = _projection.copy_texts(batch.view, batch.texts, keep.view(np.uint8))
     number, begin = texts.add(block)
-    return {
-        "source": np.full(len(of), number, dtype=np.int32),
-        "offset": offset + begin,
-        "size": size,
-        "uid_offset": mark - offset,
-        "uid_size": batch.uid_size[of],
-    }
+    to[COLUMN["source"]] = number
+    to[COLUMN["offset"]] = offset + begin
+    to[COLUMN["size"]] = size
+    to[COLUMN["uid_offset"]] = mark - offset

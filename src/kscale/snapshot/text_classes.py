@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _projection
+from kscale._native import _pod_columns, _projection
 from kscale.errors import InputError
 from kscale.objects.core import Affinity, Pod
 from kscale.objects.decode import from_json
@@ -94,26 +94,12 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
     text: bytes
 
 
-_COLUMNS: Final[dict[str, Any]] = {
-    "known": np.bool_,  # whether its texts are read
-    "waiting": np.int32,  # class of a pod without a node; -1: read such pods the slow way, -2: none was seen yet
-    "settled": np.int32,  # class of one that has a node or is finished
-    "waiting_shape": np.int32,
-    "settled_shape": np.int32,
-    "controller": np.int32,
-    "unplaced": np.int8,  # state of a pod without a node
-    "done": np.bool_,  # whether pods are finished
-    "bare": np.bool_,  # without apiVersion and kind, so that only a PodList tells that they are pods
-    "priority": np.int64,
-    "phase": np.int8,
-    "queueing": np.int32,  # how a pod without a node waits
-}
-
-
 class TextClasses:
     """The classes of pods by combination of texts, for one projector and one interner.
 
-    ``column(name)``: by number of the combination + 1; 0 is none, which makes a pod be read the slow way.
+    What they stand for is told by number of the combination + 1; 0 is none, which makes a pod be read the slow way. Of
+    a combination that is ``known`` the texts were read; ``waiting``: the class of a pod without a node, ``settled``: of
+    one that has a node or is finished (-1: read such pods the slow way, -2: none was seen yet).
     """
 
     def __init__(self, projector: _projection.Projector, interner: Interner, *, finished: bool = False) -> None:
@@ -149,13 +135,18 @@ class TextClasses:
             alone=(lambda rest: rest.alone, np.bool_),
         )
         self._facets: tuple[KnownTexts[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
-        self._columns = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
-        self._grow(1)
-        self._columns["known"].array[0] = True
+        self._looks = Growing(_pod_columns.LOOKS)
+        self.looks["known"][0] = True
 
-    def column(self, name: str) -> NDArray[Any]:
-        """What combinations stand for, see :data:`_COLUMNS`."""
-        return self._columns[name].array
+    @property
+    def looks(self) -> NDArray[Any]:
+        """What all combinations stand for, by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
+        known, size = self._looks.size, self.size + 1
+        if size > known:
+            self._looks.extend_to(size)
+            fresh = self._looks.array[known:]
+            fresh["waiting"] = fresh["settled"] = -1
+        return self._looks.array
 
     def __len__(self) -> int:
         """How many combinations there are."""
@@ -166,32 +157,24 @@ class TextClasses:
         """All numbers of combinations are below this."""
         return self._projector.combination_count
 
-    def _grow(self, size: int) -> None:
-        known = self._columns["known"].size
-        if size > known:
-            for column in self._columns.values():
-                column.extend_to(size)
-            self._columns["waiting"].array[known:] = self._columns["settled"].array[known:] = -1
-
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
         """Classify the combinations that pods have (their numbers + 1), for pods with a node and for those without."""
-        self._grow(int(places.max(initial=0)) + 1)
-        fresh = places[~self.column("known")[places]]
+        fresh = places[~self.looks["known"][places]]
         if len(fresh):
             self._read(distinct(fresh))
-        settled, waiting = self.column("settled"), self.column("waiting")
+        settled, waiting = self.looks["settled"], self.looks["waiting"]
         now = places[bound]
         now = now[settled[now] == _UNSEEN]
         if len(now):
             now = distinct(now)
             settled[now] = self._classes(now, np.ones(len(now), dtype=np.bool_))
-            self.column("settled_shape")[now] = self._shapes(now, settled[now])
+            self.looks["settled_shape"][now] = self._shapes(now, settled[now])
         now = places[~bound]
         now = now[waiting[now] == _UNSEEN]
         if len(now):  # a finished pod counts as placed, without a node, too
             now = distinct(now)
-            waiting[now] = self._classes(now, self.column("done")[now])
-            self.column("waiting_shape")[now] = self._shapes(now, waiting[now])
+            waiting[now] = self._classes(now, self.looks["done"][now])
+            self.looks["waiting_shape"][now] = self._shapes(now, waiting[now])
 
     def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
         """The numbers of the texts of combinations, a row each."""
@@ -204,15 +187,15 @@ class TextClasses:
         for number, known in enumerate(self._facets):
             usable[usable] = known.learn(rows[usable, number])
         none = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
-        self.column("known")[places] = True
-        self.column("waiting")[places] = self.column("settled")[places] = none
+        self.looks["known"][places] = True
+        self.looks["waiting"][places] = self.looks["settled"][places] = none
         rests = rows[:, -1] + 1
         for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
-            self._columns[name].array[places] = self._rests.column(name)[rests]
+            self.looks[name][places] = self._rests.column(name)[rests]
         controller = np.full(len(places), -1, dtype=np.int32)
         owned = usable & ~self._rests.column("alone")[rests]
         controller[owned] = self._owners.column("number")[rows[owned, OWNERS] + 1]
-        self.column("controller")[places] = controller
+        self.looks["controller"][places] = controller
 
     def _shapes(self, places: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The shapes of combinations whose pods have these classes."""
@@ -269,18 +252,17 @@ class TextClasses:
     ) -> None:
         """Another interner from now on, without the classes, shapes and controllers of these numbers."""
         self._interner = interner
-        gone = _among(controllers, self.column("controller"))
+        gone = _among(controllers, self.looks["controller"])
         for name in ("waiting", "settled"):
-            gone |= _among(classes, self.column(name)) | _among(shapes, self.column(f"{name}_shape"))
+            gone |= _among(classes, self.looks[name]) | _among(shapes, self.looks[f"{name}_shape"])
         gone[0] = False
         self._owners.forget(np.flatnonzero(_among(controllers, self._owners.column("number"))) - 1)
-        self._columns["known"].array[gone] = False  # their texts are still known
+        self.looks["known"][gone] = False  # their texts are still known
         for name in ("waiting_shape", "settled_shape"):
-            self._columns[name].array[gone] = 0
+            self.looks[name][gone] = 0
 
     def retain(self, keep: NDArray[np.bool_]) -> None:
         """Forget the other combinations (bool by number), and the texts that only they have."""
-        self._grow(self.size + 1)
         *facets, rests = self._projector.retain(keep.view(np.uint8))
         for known, cached, there in zip(self._facets, self._bytes, facets, strict=True):
             gone = np.flatnonzero(~there)
@@ -289,9 +271,8 @@ class TextClasses:
                 cached.pop(number, None)
         self._rests.forget(np.flatnonzero(~rests))
         forgotten = np.flatnonzero(~keep) + 1
-        for column in self._columns.values():
-            column.array[forgotten] = 0
-        self._columns["waiting"].array[forgotten] = self._columns["settled"].array[forgotten] = -1
+        self.looks[forgotten] = 0
+        self.looks["waiting"][forgotten] = self.looks["settled"][forgotten] = -1
         numbers = {each.number for each in self._affinities.values if each is not None}
         numbers |= {each.settled_number for each in self._affinities.values if each is not None}
         self._same = {key: number for key, number in self._same.items() if number in numbers}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from kscale.snapshot.columns import Growing
 from kscale.snapshot.mapped import MappedFile
 
 __all__ = ["NO_TEXT", "TextStore"]
@@ -28,8 +25,8 @@ class TextStore:
 
     def __init__(self) -> None:
         self.buffers: list[memoryview] = []
-        self._live = Growing(np.int64)
-        self._whole = Growing(np.int64)
+        self._live: list[int] = []  # bytes that rows use
+        self._whole: list[int] = []  # bytes that were given
         self._free: list[int] = []
         self._open = -1  # the segment that is being filled
         self._fill = 0
@@ -44,7 +41,7 @@ class TextStore:
         """Another store with the same texts, which goes its own way."""
         made = TextStore()
         made.buffers = list(self.buffers)
-        made._live, made._whole = self._live.copy(), self._whole.copy()
+        made._live, made._whole = list(self._live), list(self._whole)
         made._free = list(self._free)
         return made  # what is open stays the other's
 
@@ -68,8 +65,8 @@ class TextStore:
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
             number = self._number(view)
-        self._live.array[number] += size
-        self._whole.array[number] += size
+        self._live[number] += size
+        self._whole[number] += size
         return number
 
     def add(self, block: bytearray) -> tuple[int, int]:
@@ -80,33 +77,36 @@ class TextStore:
         else:
             if self._open < 0 or self._fill + size > _SEGMENT:
                 full, self._open = self._open, -1
-                if full >= 0 and not self._live.array[full]:
+                if full >= 0 and not self._live[full]:
                     self._drop(full)
                 self._open, self._fill = self._number(memoryview(bytearray(_SEGMENT))), 0
             number, at = self._open, self._fill
             self.buffers[number][at : at + size] = block
             self._fill += size
-        self._live.array[number] += size
-        self._whole.array[number] += size
+        self._live[number] += size
+        self._whole[number] += size
         return number, at
 
-    def release(self, numbers: NDArray[np.int32], sizes: NDArray[np.int64]) -> list[int]:
-        """Rows do not use texts any more: int32[n] buffers (below 0: none), int64[n] bytes. Of which of these buffers,
-        where they are memory, rows now use less than half."""
-        kept = numbers >= 0
-        if not kept.all():
-            numbers, sizes = numbers[kept], sizes[kept]
-        live = self._live.array
-        np.subtract.at(live, numbers, sizes)
-        left = live[numbers]
-        few = set(numbers[2 * left < self._whole.array[numbers]].tolist()) - {self._open}
-        for number in set(numbers[left == 0].tolist()) - {self._open}:
-            self._drop(number)
-        return sorted(each for each in few if live[each] and not isinstance(self.buffers[each].obj, MappedFile))
+    def release(self, numbers: Sequence[int], sizes: Sequence[int]) -> list[int]:
+        """Rows do not use texts any more: buffers (below 0: none), and how many bytes. Of which of these buffers, where
+        they are memory, rows now use less than half."""
+        live, whole = self._live, self._whole
+        for number, size in zip(numbers, sizes, strict=True):
+            if number >= 0:
+                live[number] -= size
+        few = []
+        for number in sorted(set(numbers)):
+            if number < 0 or number == self._open:
+                continue
+            if not live[number]:
+                self._drop(number)
+            elif 2 * live[number] < whole[number] and not isinstance(self.buffers[number].obj, MappedFile):
+                few.append(number)
+        return few
 
     def _drop(self, number: int) -> None:
         self._set(number, NO_TEXT)
-        self._whole.array[number] = 0
+        self._whole[number] = 0
         self._free.append(number)
 
     @property

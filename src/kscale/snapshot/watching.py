@@ -148,7 +148,8 @@ class Applying:
     def run(self, slowly: Callable[[int, memoryview], None], place: str) -> None:
         """All objects; ``slowly`` takes one that is not in columns, by number and text, or raises InputError."""
         scanned = self._scanned
-        for at in np.flatnonzero(~scanned.fast).tolist():
+        slow = np.flatnonzero(~scanned.fast).tolist() if len(self.fast) < len(scanned.fast) else []
+        for at in slow:
             begin = int(scanned.begin[at])
             text = self._view[begin : begin + int(scanned.size[at])]
             try:
@@ -207,7 +208,8 @@ class _Watch:
     def __init__(self, contents: Contents, view: memoryview, lines: ScannedLines) -> None:
         self._view = view
         self._lines = lines
-        self._applying = Applying(contents, view, lines, lines.type == _DELETED)
+        deleted = lines.type == _DELETED
+        self._applying = Applying(contents, view, lines, deleted if deleted.any() else None)
         self._version, self._version_at = "", -1
         self._synced = False
         self._error: Status | None = None
@@ -217,9 +219,10 @@ class _Watch:
         """All lines."""
         lines, applying = self._lines, self._applying
         applying.run(self._line, "line {line}")
-        told = np.flatnonzero(lines.pods.version >= 0)
-        if len(told) and applying.fast[told[-1]] > self._version_at:
-            self._version = str(int(lines.pods.version[told[-1]]))
+        versions = lines.pods.column("version")
+        last = next((at for at in reversed(range(len(versions))) if versions[at] >= 0), -1)
+        if last >= 0 and applying.fast[last] > self._version_at:
+            self._version = str(int(versions[last]))
         return Watched(
             used=lines.used,
             events=int(np.count_nonzero(lines.type >= 0)),

@@ -13,22 +13,6 @@ constexpr std::array<int, 13> kDays = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31
 
 bool is_inner(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
-bool is_name(const char* text, std::int64_t length) {
-  if (length < 1 || length > kLongestName || !is_inner(text[length - 1])) return false;
-  bool begins = true;  // of a label
-  for (std::int64_t i = 0; i < length; ++i) {
-    if (is_inner(text[i])) {
-      begins = false;
-    } else if (text[i] == '.') {
-      if (begins || text[i - 1] == '-') return false;
-      begins = true;
-    } else if (text[i] != '-' || begins) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // Two digits, or -1.
 int two(const char* text) {
   const unsigned high = static_cast<unsigned char>(text[0]) - unsigned{'0'};
@@ -44,7 +28,26 @@ std::int64_t days_of(std::int64_t year, std::int64_t month, std::int64_t day) {
   return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-std::int64_t moment(const char* text, std::int64_t length) {
+}  // namespace
+
+bool is_plain_name(const char* text, std::int64_t length) {
+  if (length < 1 || length > kLongestName || !is_inner(text[length - 1])) return false;
+  bool begins = true;  // of a label
+  for (std::int64_t i = 0; i < length; ++i) {
+    if (is_inner(text[i])) {
+      begins = false;
+    } else if (text[i] == '.') {
+      if (begins || text[i - 1] == '-') return false;
+      begins = true;
+    } else if (text[i] != '-' || begins) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::int64_t printed_moment(const char* text, std::int64_t length) {
+  if (length < 0) return kNoMoment;
   if (length != kTimeLength || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' ||
       text[16] != ':' || text[19] != 'Z') {
     return kOddMoment;
@@ -60,47 +63,16 @@ std::int64_t moment(const char* text, std::int64_t length) {
   return seconds * 1'000'000'000;
 }
 
-std::int64_t number(const char* text, std::int64_t length) {
-  if (length < 1 || length > kMostDigits || (text[0] == '0' && length > 1)) return -2;
+std::int64_t printed_number(const char* text, std::int64_t length) {
+  if (length < 0) return kNoNumber;
+  if (length < 1 || length > kMostDigits || (text[0] == '0' && length > 1)) return kOddNumber;
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < length; ++i) {
     const unsigned digit = static_cast<unsigned char>(text[i]) - unsigned{'0'};
-    if (digit > 9) return -2;
+    if (digit > 9) return kOddNumber;
     found = found * 10 + digit;
   }
   return found;
-}
-
-// The texts come from all over a long buffer: one some places behind is on the way into the cache before it is read.
-void ahead(const char* data, const std::int64_t* at, std::size_t i, std::size_t n) {
-  constexpr std::size_t kAhead = 16;
-  if (i + kAhead < n) __builtin_prefetch(data + at[i + kAhead]);
-}
-
-}  // namespace
-
-void plain_names(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
-                 std::uint8_t* out) {
-  for (std::size_t i = 0; i < n; ++i) {
-    ahead(data, at, i, n);
-    out[i] = length[i] > 0 && is_name(data + at[i], length[i]);
-  }
-}
-
-void printed_moments(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
-                     std::int64_t* out) {
-  for (std::size_t i = 0; i < n; ++i) {
-    ahead(data, at, i, n);
-    out[i] = length[i] < 0 ? kNoMoment : moment(data + at[i], length[i]);
-  }
-}
-
-void printed_numbers(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
-                     std::int64_t* out) {
-  for (std::size_t i = 0; i < n; ++i) {
-    ahead(data, at, i, n);
-    out[i] = length[i] < 0 ? -1 : number(data + at[i], length[i]);
-  }
 }
 
 }  // namespace kscale

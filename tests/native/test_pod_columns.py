@@ -1,0 +1,159 @@
+"""Pods as columns: the kernel against the slow way, and its doors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale._native import _pod_columns
+from kscale.errors import NativeError
+from kscale.snapshot.record import READY
+from reference.pod_columns import is_usual, key_of, moments_of, row_of
+
+NAMES = st.one_of(
+    st.text("abyz0189-.", max_size=12),
+    st.text("ab-.A_\xe9 ", max_size=6),
+    st.integers(250, 256).map(lambda n: "a" * n),
+).map(str.encode)
+TIMES = st.one_of(
+    st.datetimes().map(lambda t: f"{t.year:04}-{t.month:02}-{t.day:02}T{t.hour:02}:{t.minute:02}:{t.second:02}Z"),
+    st.tuples(*[st.integers(0, 99)] * 7).map(lambda n: "{:02}{:02}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*n)),
+    st.text("0129-:TZ+.", min_size=19, max_size=21),
+).map(str.encode)
+
+NUMBERS = st.one_of(
+    st.integers(0, 10**20).map(str), st.integers(0, 99).map("{:03}".format), st.text("0123456789+-. x", max_size=5)
+).map(str.encode)
+
+
+STATES = (0, 4)
+LOOKS = st.fixed_dictionaries({
+    "priority": st.integers(-(2**31), 2**31), "waiting": st.integers(-2, 2), "settled": st.integers(-2, 2),
+    "waiting_shape": st.integers(0, 2), "settled_shape": st.integers(0, 2), "controller": st.integers(-1, 2),
+    "queueing": st.integers(-2, 2), "unplaced": st.integers(1, 3), "phase": st.integers(0, 5),
+    "known": st.integers(0, 9).map(bool), "done": st.booleans(), "bare": st.booleans(),
+})  # fmt: skip
+TEXTS = st.fixed_dictionaries({
+    "name": st.just(b"web-1") | st.none() | NAMES,
+    "namespace": st.none() | st.text(max_size=4).map(str.encode),
+    "uid": st.none() | st.binary(max_size=3),
+    "node": st.none() | st.sampled_from((b"", b"n1")),
+    "nominated": st.none() | st.sampled_from((b"", b"n2")),
+    **dict.fromkeys(("created", "started", "deleted", "since"), st.none() | TIMES),
+    "ready": st.none() | st.sampled_from((*(text.encode() for text in READY), b"true")),
+    "version": st.none() | NUMBERS,
+    "managed": st.none() | st.binary(max_size=3),
+})  # fmt: skip
+
+
+def laid_out(pods: list[dict[str, bytes | None]]) -> dict[str, Any]:
+    """A text that holds those of pods, and where they are in it."""
+    data, at, length = b"#", [], []
+    for name in _pod_columns.SLOTS:
+        for pod in pods:
+            at.append(len(data))
+            length.append(-1 if pod[name] is None else len(pod[name] or b""))
+            data += pod[name] or b""
+    shape = len(_pod_columns.SLOTS), len(pods)
+    return {
+        "data": data,
+        "at": np.array(at, np.int64).reshape(shape),
+        "length": np.array(length, np.int64).reshape(shape),
+        "begin": np.arange(len(pods), dtype=np.int64),
+        "size": np.full(len(pods), 7, np.int64),
+    }
+
+
+def table_of(looks: list[dict[str, Any]]) -> Any:
+    names = _pod_columns.LOOKS.names or ()
+    return np.array([tuple(each[name] for name in names) for each in looks], _pod_columns.LOOKS)
+
+
+@given(
+    st.lists(st.tuples(TEXTS, st.integers(-2, 2), st.sampled_from((7, 2**31))), max_size=8),
+    st.lists(LOOKS, min_size=4, max_size=4),
+    st.booleans(),
+)
+def test_read_pods(
+    given_pods: list[tuple[dict[str, Any], int, int]], looks: list[dict[str, Any]], listed: bool
+) -> None:
+    looks[0] |= {"known": True, "waiting": -1, "settled": -1}  # of none
+    pods = [texts for texts, _, _ in given_pods]
+    combined = [number for _, number, _ in given_pods]
+    own = [looks[max(number, -1) + 1] for number in combined]
+    made = laid_out(pods) | {"size": np.array([size for _, _, size in given_pods], np.int64)}
+    read = _pod_columns.read_pods(
+        listed=listed, first=5, combined=np.array(combined, np.int32), states=STATES, namespace="default",
+        looks=table_of(looks), **made,
+    )  # fmt: skip
+    usual = [
+        is_usual(texts, kind, number, size, listed) for (texts, number, size), kind in zip(given_pods, own, strict=True)
+    ]
+    if None in usual:
+        assert read is None
+        return
+    assert read is not None
+    fast, keys, columns, odd = read
+    assert fast.tolist() == usual
+    chosen = [i for i, each in enumerate(usual) if each]
+    assert keys == [key_of(pods[i], "default") for i in chosen]
+    column = dict(zip(_pod_columns.COLUMNS, columns.tolist(), strict=True))
+    assert column["where"] == [5 + i for i in chosen]
+    unusual = []
+    for k, i in enumerate(chosen):
+        expected = row_of(pods[i], own[i], *STATES)
+        node, size = column["node_at"][k], column["node_size"][k]
+        assert (None if size < 0 else made["data"][node : node + size]) == expected.pop("node")
+        assert {name: column[name][k] for name in expected} == expected
+        assert (column["begin"][k], column["size"][k]) == (i, 7)
+        assert column["combined"][k] == max(combined[i], -1) + 1
+        for name, slot in (("uid", "uid"), ("cut", "managed")):
+            at, size = column[f"{name}_at"][k], column[f"{name}_size"][k]
+            assert made["data"][at : at + max(size, 0)] == (pods[i][slot] or b"")
+        for name, moment in moments_of(pods[i]).items():
+            if moment is None:
+                unusual.append((k, _pod_columns.SLOTS.index(name)))
+            else:
+                assert column[name][k] == moment
+    assert odd == unusual
+
+
+def test_a_namespace_that_is_not_utf8() -> None:
+    pod = dict.fromkeys(_pod_columns.SLOTS) | {"name": b"a", "namespace": b"\xff"}
+    with pytest.raises(UnicodeDecodeError):
+        read_one(**laid_out([pod]))
+
+
+def read_one(**change: Any) -> Any:
+    looks = np.zeros(2, _pod_columns.LOOKS)
+    looks["known"] = True
+    made = {
+        "listed": True, "first": 0, "combined": np.zeros(1, np.int32), "looks": looks, "states": STATES,
+        "namespace": "default", **laid_out([dict.fromkeys(_pod_columns.SLOTS, b"a")]),
+    }  # fmt: skip
+    return _pod_columns.read_pods(**(made | change))
+
+
+SLOTS = len(_pod_columns.SLOTS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"combined": np.ones(1, np.int32)}, {"combined": np.full(1, -3, np.int32)},
+        {"combined": np.zeros(2, np.int32)}, {"size": np.zeros(0, np.int64)},
+        {"at": np.full((SLOTS, 1), 99)}, {"at": np.full((SLOTS, 1), -1)}, {"length": np.full((SLOTS, 1), 99)},
+        {"at": np.zeros((SLOTS, 2), np.int64)}, {"length": np.zeros((1, 1), np.int64)},
+        {"at": np.zeros((SLOTS, 2), np.int64)[:, ::2]}, {"looks": np.zeros(2, np.int64)},
+        {"looks": np.zeros(0, _pod_columns.LOOKS)}, {"looks": np.zeros(4, _pod_columns.LOOKS)[::2]},
+        {"data": b""}, {"namespace": None},
+    ],
+)  # fmt: skip
+def test_pods_that_are_not_there(change: dict[str, Any]) -> None:
+    assert read_one() is not None
+    with pytest.raises((NativeError, ValueError, TypeError)):
+        read_one(**change)
