@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.removal_answers import RemovalResult as RemovalResult
     from kscale.ca.scale_down.removal_answers import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_up.creation import AsyncInitializer as AsyncInitializer
+    from kscale.ca.scale_up.ground import ScaleUpGround as ScaleUpGround
     from kscale.ca.scale_up.initializer import initialize_steps as initialize_steps
     from kscale.ca.scale_up.inputs import OrchestratorInputs as OrchestratorInputs
     from kscale.ca.scale_up.inputs import ScaleUpInputs as ScaleUpInputs
@@ -114,6 +115,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.removal_answers": ("RemovableNode", "RemovalResult", "UnremovableCandidate"),
     "templates": (),
     "scale_up.creation": ("AsyncInitializer",),
+    "scale_up.ground": ("ScaleUpGround",),
     "scale_up.inputs": ("OrchestratorInputs", "ScaleUpInputs"),
     "scale_up.orchestration": ("Orchestration",),
     "scale_up.orchestrator": ("orchestrate", "orchestrate_steps"),
@@ -162,6 +164,7 @@ __all__ = [
     "ScaleDownOptions",
     "ScaleDownPlan",
     "ScaleDownState",
+    "ScaleUpGround",
     "ScaleUpInfo",
     "ScaleUpInputs",
     "ScaleUpOptions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -272,6 +272,26 @@ class QuotaTracker:
                     if name in left:
                         left[name] = max(0, wrap_int64(left[name] - wrap_int64(amount * delta)))
         return result
+
+    def consume_together(self, wanted: Iterable[tuple[NodeGroup, Sequence[Node]]]) -> bool:
+        """Takes the resources of nodes, by group, if :meth:`consume` would allow each of them in whatever order they
+        come. If that is not plain, nothing is taken."""
+        if not all(quota.selector.empty for quota in self.quotas):
+            return False
+        total: Counter[str] = Counter()
+        for group, nodes in wanted:
+            try:
+                resources = self.resources.of(nodes[0], group)
+            except AutoscalerError:
+                return False
+            for name, amount in resources.items():
+                total[name] += amount * len(nodes)
+        if any(amount > left.get(name, amount) for left in self.left for name, amount in total.items()):
+            return False
+        for left in self.left:
+            for name in left.keys() & total.keys():
+                left[name] -= total[name]
+        return True
 
     def _resources(self, group: NodeGroup | None, node: Node, delta: int) -> dict[str, int]:
         if delta < 0:

@@ -22,11 +22,12 @@ class Groups:
     without a node, by their ids.
     """
 
-    __slots__ = ("_by_id", "_id_of", "node_errors")
+    __slots__ = ("_asked", "_by_id", "_id_of", "node_errors")
 
     def __init__(self, groups: Iterable[NodeGroup] = (), node_errors: Mapping[str, str] | None = None) -> None:
         self._by_id = {group.id: group for group in groups}
         self.node_errors = dict(node_errors or {})
+        self._asked: tuple[list[str], list[str | None]] = [], []
         self._id_of: dict[str, str] = {}
         # The first group that names a node has it.
         for group in reversed(self._by_id.values()):
@@ -79,10 +80,19 @@ class Groups:
         return None if group is None else self._by_id[group]
 
     def ids_of_nodes(self, names: Sequence[str]) -> list[str | None]:
-        """The ids of the groups of nodes; None for a node of none, and for one whose group the cloud cannot tell."""
+        """The ids of the groups of nodes; None for a node of none, and for one whose group the cloud cannot tell.
+
+        Loops ask for all nodes again and again: the very same list then (not to be written to).
+        """
+        names = [*names]
+        asked, found = self._asked
+        if names == asked:
+            return found
         found = [*map(self._id_of.get, names)]
         if self.node_errors:
             found = [None if name in self.node_errors else of for name, of in zip(names, found, strict=True)]
+        if len(names) >= len(asked):
+            self._asked = names, found
         return found
 
     def id_of_node(self, name: str) -> str | None:

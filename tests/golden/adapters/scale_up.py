@@ -115,13 +115,13 @@ def _scale_up(
 ) -> dict[str, Any]:
     config = given.get("priority_config_map")
     salvo = given["op"] == "salvo"
-    arguments: dict[str, Any] = {
-        "nodes": nodes,
-        "templates": templates,
-        "state": state,
-        "now": now,
-        "options": options,
-        "inputs": ca.OrchestratorInputs(
+    ground = ca.ScaleUpGround(
+        groups=provider.groups,
+        nodes=nodes,
+        templates=templates,
+        state=state,
+        options=options,
+        inputs=ca.OrchestratorInputs(
             expanders=given.get("expanders") or [],
             filters={"none": lambda options, given: Filtered(survivors=[])},
             expander_input=ca.ExpanderInput(
@@ -137,11 +137,11 @@ def _scale_up(
             daemonsets=[from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
             stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
         ),
-    }
+    )
     pending = [from_dict(item, Pod) if salvo else item for item in given.get("pending") or []]
     start = salvo_steps if salvo else ca.orchestrate_steps
     snapshot = Cluster(given.get("objects") or [], finished=True).snapshot()
-    steps = start(snapshot, pending, provider.groups, **arguments)
+    steps = start(snapshot, pending, ground, now=now)
     rounds: list[SalvoRound] = []
     ran = provider.run(steps, now)
     done, events = ran.value, list(ran.events)

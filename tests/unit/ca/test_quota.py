@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders import node
 from kscale import ca
@@ -152,3 +156,33 @@ def test_one_message_for_each_quota() -> None:
 def test_the_name_of_a_quota_is_quoted_as_go_does() -> None:
     exceeded = ExceededQuota(id='CapacityQuota/a"\t', resources=["cpu", "memory"])
     assert exceeded.message == 'exceeded quota: "CapacityQuota/a\\"\\t", resources: cpu, memory'
+
+
+@given(
+    limits=st.lists(st.dictionaries(st.sampled_from(["cpu", "memory", "nodes"]), st.integers(0, 40)), max_size=2),
+    of_nodes=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 4), st.integers(0, 4)), max_size=8),
+    order=st.randoms(use_true_random=False),
+)
+def test_what_is_taken_together_is_what_is_taken_one_by_one(
+    limits: list[dict[str, int]], of_nodes: list[tuple[str, int, int]], order: random.Random
+) -> None:
+    groups = {name: NodeGroup(id=name, max_size=9) for name in ("a", "b")}
+    nodes = [(groups[group], node("n", cores * 1000, memory)) for group, cores, memory in of_nodes]
+    together, alone = _tracker(*limits), _tracker(*limits)
+    by_group: dict[str, list[Node]] = {}
+    for group, each in nodes:
+        by_group.setdefault(group.id, []).append(each)
+    firsts = [(groups[name], members[0]) for name, members in by_group.items()]
+    for group, each in firsts:  # all nodes of a group count for what the first of them was seen to have
+        alone.check(group, each, 0)
+    taken = together.consume_together((groups[name], members) for name, members in by_group.items())
+    order.shuffle(nodes)
+    allowed = [not alone.consume(group, each, 1).exceeded for group, each in nodes]
+    assert taken == all(allowed)
+    assert together.left == (alone.left if taken else _tracker(*limits).left)
+
+
+def test_quotas_of_some_nodes_are_not_taken_together() -> None:
+    tracker = _tracker({"nodes": 5}, selector={"team": "a"})
+    assert not tracker.consume_together([(NodeGroup(id="g", max_size=9), [_cores(1, 200)])])
+    assert tracker.left == [{"nodes": 5}]

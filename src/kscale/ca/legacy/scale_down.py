@@ -106,6 +106,17 @@ class _Loop:
             for name in chosen.drain:
                 for gone in self.usage.remove(name, since):
                     del since[gone]
+        state = replace(
+            self.before,
+            scale_down=replace(
+                self.memory,
+                unneeded_since=since,
+                unremovable_until=self.unremovable_until,
+                hints=self.simulator.new_hints,
+                last_update=self.now,
+                usage=self.usage,
+            ),
+        )
         return ScaleDownPlan(
             result=result,
             candidates=candidates,
@@ -120,17 +131,7 @@ class _Loop:
             delete=self._delete(chosen),
             soft_taints=SoftTaints(),
             pdbs=self.pdbs,
-            state=replace(
-                self.before,
-                scale_down=replace(
-                    self.memory,
-                    unneeded_since=since,
-                    unremovable_until=self.unremovable_until,
-                    hints=self.simulator.new_hints,
-                    last_update=self.now,
-                    usage=self.usage,
-                ),
-            ),
+            remember=lambda: state,
         )
 
     def _delete(self, chosen: NodesToDelete | None) -> CroppedNodes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
-from kscale.ca.quota import QuotaTracker, cluster_minimum
+from kscale.ca.quota import Quota, QuotaTracker, cluster_minimum
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.atomic import filter_atomic
 from kscale.ca.scale_down.unneeded import UnneededNode, removable_at
@@ -42,16 +42,21 @@ def nodes_to_delete(
     limits: ResourceLimiter | None = None,
     deletions_in_progress: Mapping[str, int] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
+    left: Callable[[Quota], QuotaTracker] | None = None,
 ) -> NodesToDelete:
     """Nodes that have been unneeded long enough and whose going breaks no minimum; atomic groups only as a whole.
 
     ``snapshot_nodes`` are all nodes of the snapshot, upcoming ones included. ``limits`` (default: what the options
-    say) give the cluster-wide minima. If usage cannot be worked out nothing is deleted. Size and resources that a node
-    has used up stay used up even if a later step drops it.
+    say) give the cluster-wide minima, ``left`` what they leave (a tracker of its own for this call), where something is
+    kept of that. If usage cannot be worked out nothing is deleted. Size and resources that a node has used up stay used
+    up even if a later step drops it.
     """
     quota = cluster_minimum(options.resource_limiter if limits is None else limits)
     try:
-        minimum = QuotaTracker.minimum([quota], snapshot_nodes, groups, gpu_label=gpu_label)
+        if left is None:
+            minimum = QuotaTracker.minimum([quota], snapshot_nodes, groups, gpu_label=gpu_label)
+        else:
+            minimum = left(quota)
     except AutoscalerError as error:
         return NodesToDelete(error=error.message)
     found = removable_at(unneeded, groups=groups, now=now, deletions_in_progress=deletions_in_progress, minimum=minimum)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -35,8 +36,8 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
       the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
     - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
     - ``soft_taints``: all marks to change (one loop changes some of them); ``pdbs``: what is left of the
-      budgets; ``state``: for the next loop.
-    - ``judge_alone``: only of ``exhaustive``: works out ``alone``.
+      budgets.
+    - ``remember``: works out ``state``; ``judge_alone``: only of ``exhaustive``: works out ``alone``.
 
     The legacy profile knows ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, waited for) and
     ``ScaleDownInProgress``, too.
@@ -55,7 +56,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     delete: CroppedNodes
     soft_taints: SoftTaints
     pdbs: RemainingPdbTracker
-    state: LoopState
+    remember: Callable[[], LoopState]
     judge_alone: Callable[[], Alone] | None = None
 
     def __repr__(self) -> str:
@@ -74,6 +75,11 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
             *((name, "stays", _why(node)) for name, node in self.unremovable.items()),
         ]
         return notebook.listing(repr(self), ("node", "what becomes of it", "why"), rows)
+
+    @cached_property
+    def state(self) -> LoopState:
+        """For the next loop. Written down when first read: it says of every pod of a removed node where it went."""
+        return self.remember()
 
     @cached_property
     def alone(self) -> Alone:
@@ -106,6 +112,14 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         """Since when each unneeded node is so."""
         return {item.name: item.since for item in self.unneeded}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "remember"}
+        return _restored, (fields, self.state)
+
+
+def _restored(fields: dict[str, Any], state: LoopState) -> ScaleDownPlan:
+    return ScaleDownPlan(**fields, remember=lambda: state)
+
 
 def _why(node: UnremovableNode) -> str:
     blocking = node.blocking_pod
@@ -128,5 +142,5 @@ def not_tried(state: LoopState) -> ScaleDownPlan:
         delete=CroppedNodes(empty=[], drain=[]),
         soft_taints=SoftTaints(),
         pdbs=RemainingPdbTracker(),
-        state=state,
+        remember=lambda: state,
     )

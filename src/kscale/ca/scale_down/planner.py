@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 import numpy as np
 
-from kscale.ca.by_identity import kept_with
+from kscale.ca.by_identity import ByIdentity, kept_with
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint
+from kscale.ca.quota import Quota, QuotaTracker
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, budget_groups, crop, in_groups
 from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
@@ -31,9 +32,11 @@ from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
 from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit
 from kscale.ca.scale_down.unremovable import UnremovableNodes
+from kscale.ca.state import LoopState, ScaleDownState
 from kscale.effects import duration, later
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceState
 from kscale.snapshot.record import PodRecord
 
@@ -126,12 +129,23 @@ class PlannerLoop:
                 limits=inputs.limits,
                 deletions_in_progress=self.in_progress,
                 gpu_label=inputs.gpu_label,
+                left=self._left,
             )
             for name, reason in chosen.unremovable.items():
                 self.unremovable.add(name, reason)
             delete = self._crop(chosen, DeletionsInProgress(empty=len(deleting), drained=len(draining)))
             result = "ScaleDownNodeDeleteStarted" if delete.empty or delete.drain else "ScaleDownNoNodeDeleted"
         unneeded_names = [item.name for item in unneeded]
+        memory = msgspec.structs.replace(
+            self.memory,
+            unneeded_since={item.name: item.since for item in unneeded},
+            unremovable_until=self.unremovable.until,
+            previous_candidates=unneeded_names,
+            injected_hints=hints.hints,
+            update_interval=self.interval,
+            last_update=self.now,
+            started=True,
+        )
         return ScaleDownPlan(
             result=result,
             candidates=candidates,
@@ -147,23 +161,9 @@ class PlannerLoop:
             soft_taints=self._soft_taints(present, unneeded_names),
             pdbs=self.pdbs,
             judge_alone=self.judge_alone,
-            state=self.before
+            remember=(lambda: self.before)
             if self.exhaustive
-            else msgspec.structs.replace(
-                self.before,
-                cursor=simulator.engine.cursor,
-                scale_down=msgspec.structs.replace(
-                    self.memory,
-                    unneeded_since={item.name: item.since for item in unneeded},
-                    unremovable_until=self.unremovable.until,
-                    previous_candidates=unneeded_names,
-                    hints=simulator.state.hints,
-                    injected_hints=hints.hints,
-                    update_interval=self.interval,
-                    last_update=self.now,
-                    started=True,
-                ),
-            ),
+            else partial(_state_after, self.before, memory, simulator.remembered()),
         )
 
     def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
@@ -203,7 +203,8 @@ class PlannerLoop:
             tiers[nodes[nodes >= 0]] = tier
         index, every = self.snapshot.columns.index, self.snapshot.nodes
         names = prefilter([every[i] for i in present], self.groups)
-        found = sort_by_tier(names, tiers[[index[name] for name in names]].tolist(), self.memory.previous_candidates)
+        of_names = (tiers if len(names) == len(every) else tiers[[index[name] for name in names]]).tolist()
+        found = sort_by_tier(names, of_names, self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
             found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
         return found
@@ -308,6 +309,20 @@ class PlannerLoop:
             return disabled
         return not self.options.scale_down_delay_type_local and self.given.settles
 
+    def _left(self, quota: Quota) -> QuotaTracker:
+        """What a minimum leaves of the nodes: worked out once for the very same nodes and groups."""
+        nodes, label = self.nodes, self.inputs.gpu_label
+
+        def left(groups: Groups) -> QuotaTracker:
+            return QuotaTracker.minimum([quota], nodes, groups, gpu_label=label)
+
+        def by_groups(_: object) -> ByIdentity[Groups, QuotaTracker]:
+            return ByIdentity()
+
+        [known] = kept_with(self.snapshot, ("what a minimum leaves", quota, label), [nodes], by_groups)
+        [found] = known.of([self.groups], left)
+        return found.fork()
+
     # -- choice ------------------------------------------------------------------------------------------------------
 
     def _to_remove(self, item: RemovableNode) -> NodeToRemove:
@@ -322,9 +337,9 @@ class PlannerLoop:
         """Of most nodes nothing changes: they are not unneeded and do not carry the taint."""
         marked = np.array(kept_with(self.snapshot, ("soft taints",), self.nodes, _is_marked), dtype=np.bool_)
         marked[[self.snapshot.columns.index[name] for name in unneeded]] = True
-        return soft_taints(
-            [self.nodes[i] for i in np.intersect1d(present, np.flatnonzero(marked)).tolist()], unneeded, self.groups
-        )
+        there = np.zeros(len(self.nodes), dtype=np.bool_)
+        there[present] = True
+        return soft_taints([self.nodes[i] for i in np.flatnonzero(marked & there).tolist()], unneeded, self.groups)
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
         return crop(
@@ -335,6 +350,14 @@ class PlannerLoop:
             max_scale_down_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_scale_down_parallelism,
             max_drain_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_drain_parallelism,
         )
+
+
+def _state_after(before: LoopState, memory: ScaleDownState, remembered: Callable[[], PlaceState]) -> LoopState:
+    """What the next loop is handed: the cursor and the hints of removals are written down here."""
+    found = remembered()
+    return msgspec.structs.replace(
+        before, cursor=found.cursor, scale_down=msgspec.structs.replace(memory, hints=found.hints)
+    )
 
 
 def _is_marked(node: Node) -> bool:

@@ -95,9 +95,9 @@ class RemovalSimulator:
     @property
     def state(self) -> PlaceState:
         """Cursor and hints as they stand."""
-        return self._remembered()()
+        return self.remembered()()
 
-    def _remembered(self) -> Callable[[], PlaceState]:
+    def remembered(self) -> Callable[[], PlaceState]:
         """Writes down cursor and hints as they stand at this moment."""
         pods, nodes = self._removals.new_hints()
         return partial(_written, self.pods, pods, self._names, nodes, self.engine.cursor, self._state)
@@ -278,7 +278,7 @@ class RemovalSimulator:
             removable=[answer for answer in answers if isinstance(answer, RemovableNode)],
             unremovable=[answer for answer in answers if isinstance(answer, UnremovableCandidate)],
             pdbs=self.pdbs,
-            remembered=self._remembered(),
+            remembered=self.remembered(),
         )
 
     def drop_old_hints(self) -> None:

@@ -140,54 +140,66 @@ def removable_at(
     Every node that passes takes one from its group's size and its resources from ``minimum`` (what the cluster-wide
     minima leave; it is changed). ``deletions_in_progress`` counts nodes by group id.
     """
-    unneeded = list(unneeded)
-    sizes = {group.id: group.size for group in groups if group.target_size_error is None}
+    unneeded = sorted(unneeded, key=lambda item: item.drain)
+    names = [item.name for item in unneeded]
+    group_of = groups.ids_of_nodes(names)
+    spare = {
+        group.id: group.size - (deletions_in_progress or {}).get(group.id, 0) - group.min_size
+        for group in groups
+        if group.target_size_error is None
+    }
+    early = [_too_early(item, now) for item in unneeded]
+
+    def stay(minimum: QuotaTracker | None) -> list[str | None]:
+        left = dict(spare)
+        return [
+            reason or _hold(item.node, None if of is None else groups[of], left, minimum)
+            for item, of, reason in zip(unneeded, group_of, early, strict=True)
+        ]
+
+    why = stay(None)
+    if minimum is not None:
+        going: dict[str, list[Node]] = {}
+        for item, of, reason in zip(unneeded, group_of, why, strict=True):
+            if reason is None and of is not None:
+                going.setdefault(of, []).append(item.node)
+        if not minimum.consume_together((groups[of], nodes) for of, nodes in going.items()):
+            why = stay(minimum)
     result = RemovableNodes()
-    for drain in (False, True):
-        for item in unneeded:
-            if item.drain is not drain:
-                continue
-            reason = _reason(item, groups, sizes, deletions_in_progress or {}, minimum, now)
-            if reason is not None:
-                result.unremovable[item.name] = reason
-            else:
-                (result.drain if drain else result.empty).append(item)
+    for item, name, reason in zip(unneeded, names, why, strict=True):
+        if reason is not None:
+            result.unremovable[name] = reason
+        else:
+            (result.drain if item.drain else result.empty).append(item)
     return result
 
 
-def _reason(
-    item: UnneededNode,
-    groups: Groups,
-    sizes: dict[str, int],
-    deletions_in_progress: Mapping[str, int],
-    minimum: QuotaTracker | None,
-    now: Moment,
-) -> str | None:
+def _too_early(item: UnneededNode, now: Moment) -> str | None:
+    """Why a node may not go yet, whatever becomes of others."""
     if item.threshold_error is not None:
         return reasons.UNEXPECTED_ERROR
     if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
         return reasons.SCALE_DOWN_DISABLED_ANNOTATION
     if item.threshold > 0 and not now - item.since > item.threshold:
         return reasons.NOT_UNNEEDED_LONG_ENOUGH if is_ready(item.node) else reasons.NOT_UNREADY_LONG_ENOUGH
-    try:
-        group = groups.of_node(item.name)
-    except ProviderError:
-        group = None
+    return None
+
+
+def _hold(node: Node, group: NodeGroup | None, left: dict[str, int], minimum: QuotaTracker | None) -> str | None:
+    """Why a node has to stay after those before it went; ``left``: how many more may go, by group."""
     if group is None:
         return reasons.NOT_AUTOSCALED
-    if group.id not in sizes:
+    if group.id not in left:
         return reasons.UNEXPECTED_ERROR
-    if sizes[group.id] - deletions_in_progress.get(group.id, 0) <= group.min_size:
+    if left[group.id] <= 0:
         return reasons.NODE_GROUP_MIN_SIZE_REACHED
-    reason = _take(item.node, group, minimum)
+    reason = None if minimum is None else _take(node, group, minimum)
     if reason is None:
-        sizes[group.id] -= 1
+        left[group.id] -= 1
     return reason
 
 
-def _take(node: Node, group: NodeGroup, minimum: QuotaTracker | None) -> str | None:
-    if minimum is None:
-        return None
+def _take(node: Node, group: NodeGroup, minimum: QuotaTracker) -> str | None:
     try:
         taken = minimum.consume(group, node, 1)
     except AutoscalerError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.options import AutoscalingOptions
@@ -24,6 +24,6 @@ class ScaleUpGround:
     nodes: Sequence[Node]
     templates: Mapping[str, NodeTemplate]
     state: ClusterStateRegistry
-    options: AutoscalingOptions
-    inputs: OrchestratorInputs
+    options: AutoscalingOptions = field(default_factory=AutoscalingOptions)
+    inputs: OrchestratorInputs = field(default_factory=OrchestratorInputs)
     cursor: int = 0

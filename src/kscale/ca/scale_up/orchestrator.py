@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
 
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import ClusterStateRegistry, recalculate, upcoming_nodes
+from kscale.ca.cluster_state import recalculate, upcoming_nodes
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.expander.chain import expand_steps, respond_with
 from kscale.ca.expander.registry import GRPC
 from kscale.ca.expander.types import ExpanderInput, Option, Rank
 from kscale.ca.metrics import observation, took
-from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker, cap_by_max_nodes_total, cluster_maximum
 from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
 from kscale.ca.scale_up.compared_pods import compared_pods
 from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.ground import ScaleUpGround
-from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.reporting import ScaleUpReporting
 from kscale.ca.scale_up.status import (
@@ -46,8 +43,6 @@ from kscale.effects import (
     duration,
     moment,
 )
-from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.session import Session
@@ -67,30 +62,12 @@ Orchestrating = Executing | CreateGroup | RankOptions | Wait
 def orchestrate_steps(
     snapshot: Snapshot,
     pods: PodsLike,
-    groups: Groups,
+    ground: ScaleUpGround,
     *,
-    nodes: Sequence[Node],
-    templates: Mapping[str, NodeTemplate],
-    state: ClusterStateRegistry,
     now: datetime | Moment,
-    options: AutoscalingOptions | None = None,
-    inputs: OrchestratorInputs | None = None,
-    cursor: int = 0,
 ) -> StepsOf[Orchestrating, Orchestration]:
-    """The bare orchestrator: the pods as given, no filtering before.
-
-    ``nodes``: all nodes that count for limits, upcoming ones included; ``templates``: what a new node of a group is. No
-    further group is asked once ``--max-binpacking-time`` is over.
-    """
-    ground = ScaleUpGround(
-        groups=groups,
-        nodes=nodes,
-        templates=templates,
-        state=state,
-        options=options or AutoscalingOptions(),
-        inputs=inputs or OrchestratorInputs(),
-        cursor=cursor,
-    )
+    """The bare orchestrator: the pods as given, no filtering before. No further group is asked once
+    ``--max-binpacking-time`` is over."""
     return orchestrate_in(Progress(moment(now)), snapshot, pods, ground)
 
 
@@ -282,30 +259,12 @@ class _Orchestrator(ScaleUpReporting):
 def orchestrate(
     snapshot: Snapshot,
     pods: PodsLike,
-    groups: Groups,
+    ground: ScaleUpGround,
     *,
-    nodes: Sequence[Node],
-    templates: Mapping[str, NodeTemplate],
-    state: ClusterStateRegistry,
     now: datetime | Moment,
-    options: AutoscalingOptions | None = None,
-    inputs: OrchestratorInputs | None = None,
-    cursor: int = 0,
     rank: Rank | None = None,
 ) -> Orchestration:
     """:func:`orchestrate_steps` as if everything succeeded: a dry run. ``rank`` answers for the grpc expander; without
     it that keeps every option."""
-    steps = orchestrate_steps(
-        snapshot,
-        pods,
-        groups,
-        nodes=nodes,
-        templates=templates,
-        state=state,
-        now=now,
-        options=options,
-        inputs=inputs,
-        cursor=cursor,
-    )
-    done = as_if_done(steps, now=moment(now), respond=respond_with(rank))
+    done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond_with(rank))
     return replace(done.value, events=done.events)

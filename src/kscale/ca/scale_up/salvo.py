@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as replace_dataclass
 from datetime import datetime
 from itertools import count
@@ -11,20 +11,15 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.ground import ScaleUpGround
-from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
 from kscale.ca.scale_up.scene import as_coming
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.templates import fresh_copy
 from kscale.effects import Moment, Progress, StepsOf, WriteStatus, duration, moment
-from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.core import Pod
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.fork import fork
 from kscale.snapshot.record import PodRecord, pod_record
@@ -58,15 +53,9 @@ class Salvo(msgspec.Struct, kw_only=True):
 def salvo_steps(
     snapshot: Snapshot,
     pods: Iterable[Pod | PodRecord],
-    groups: Groups,
+    ground: ScaleUpGround,
     *,
-    nodes: Sequence[Node],
-    templates: Mapping[str, NodeTemplate],
-    state: ClusterStateRegistry,
     now: datetime | Moment,
-    options: AutoscalingOptions | None = None,
-    inputs: OrchestratorInputs | None = None,
-    cursor: int = 0,
 ) -> StepsOf[Orchestrating | WriteStatus, Salvo]:
     """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
 
@@ -74,15 +63,6 @@ def salvo_steps(
     after a round. Between rounds the new nodes are put into the simulated cluster with the pods that triggered them,
     their claims allocated.
     """
-    ground = ScaleUpGround(
-        groups=groups,
-        nodes=nodes,
-        templates=templates,
-        state=state,
-        options=options or AutoscalingOptions(),
-        inputs=inputs or OrchestratorInputs(),
-        cursor=cursor,
-    )
     return salvo_in(Progress(moment(now)), snapshot, pods, ground)
 
 

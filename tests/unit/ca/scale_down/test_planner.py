@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -329,3 +330,15 @@ def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -
     found = kscale.scale_down(snapshot, groups, now=N0, options=options)
     assert found.unremovable["n1"].reason == reason
     assert why_it_stays("n1", found, groups, options, snapshot) == why
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_a_pickled_plan_hands_on_the_same_state(read_before: bool) -> None:
+    groups = [NodeGroup(id="g", max_size=9, nodes=["n1", "n2"])]
+    plan = kscale.scale_down(Cluster([*nodes("1000", "1000"), *pods("100@1", "100@2")]), groups, now=N0, options=LAX)
+    if read_before:
+        assert plan.state.scale_down.hints
+    again = pickle.loads(pickle.dumps(plan))
+    assert repr(again) == repr(plan)
+    assert again.state == plan.state
+    assert list(plan.state.scale_down.hints.values()) == ["n2"]

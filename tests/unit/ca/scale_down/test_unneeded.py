@@ -114,6 +114,17 @@ def test_reasons() -> None:
     assert _reason(plain, minimum=tracker) == "MinimalResourceLimitExceeded"
 
 
+def test_where_minima_hold_some_nodes_back_the_first_ones_go() -> None:
+    unneeded = [_unneeded(name) for name in ("a", "b", "c")]
+    groups = Groups([NodeGroup(id="g", max_size=9, target_size=3, nodes=["a", "b", "c"])])
+    quota = cluster_minimum(ca.ResourceLimiter(min={"nodes": 1}))
+    tracker = QuotaTracker.minimum([quota], [item.node for item in unneeded], groups)
+    found = removable_at(unneeded, groups=groups, now=N0, minimum=tracker)
+    assert [item.name for item in (*found.empty, *found.drain)] == ["a", "b"]
+    assert found.unremovable == {"c": "MinimalResourceLimitExceeded"}
+    assert tracker.left == [{"nodes": 0}]
+
+
 def test_times_from_soft_taints() -> None:
     def tainted(name: str, value: str | None) -> Node:
         made = _node(name)

@@ -76,15 +76,13 @@ def test_claims_of_a_salvo_hold_their_devices() -> None:
     groups = Groups([NodeGroup(id="small", max_size=9), NodeGroup(id="large", max_size=9)])
     templates = {item.id: item.template for item in _groups() if item.template is not None}
     snapshot = _world().snapshot(dra=True)
-    steps = ca.salvo_steps(
-        snapshot,
-        [record.pod for record in snapshot.pending_records],
-        groups,
+    ground = ca.ScaleUpGround(
+        groups=groups,
         nodes=[],
         templates={group.id: templates[group.id] for group in groups},
         state=update_nodes(ClusterStateRegistry(), [], groups, now=N0).state,
-        now=N0,
     )
+    steps = ca.salvo_steps(snapshot, [record.pod for record in snapshot.pending_records], ground, now=N0)
     salvo = run_steps(steps).value
     assert [item.done.status.pods_triggered for item in salvo.rounds] == [["default/b"], ["default/a"]]
     after = salvo.snapshot_after

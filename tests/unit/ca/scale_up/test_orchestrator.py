@@ -55,17 +55,15 @@ class World:
         candidates = more.get("candidates", ())
         templates = {g.id: g.template for g in (*self.groups, *candidates) if g.template is not None}
         state = update_nodes(ClusterStateRegistry(), self.nodes, self.groups, now=N0, options=options).state
-        return ca.orchestrate_steps(
-            Cluster([*self.nodes, *self.placed]).snapshot(),
-            pending,
-            self.groups,
+        ground = ca.ScaleUpGround(
+            groups=self.groups,
             nodes=self.nodes,
             templates=templates,
             state=state,
-            now=N0,
             options=options,
             inputs=ca.OrchestratorInputs(**more),
         )
+        return ca.orchestrate_steps(Cluster([*self.nodes, *self.placed]).snapshot(), pending, ground, now=N0)
 
 
 def _ready(name: str, cpu_m: int, memory: int) -> Node:
@@ -278,16 +276,9 @@ def test_a_dry_run_is_the_same_call() -> None:
     world = _two()
     state = update_nodes(ClusterStateRegistry(), world.nodes, world.groups, now=N0).state
     templates = {group.id: group.template for group in world.groups if group.template is not None}
+    ground = ca.ScaleUpGround(groups=world.groups, nodes=world.nodes, templates=templates, state=state)
     found = [
-        ca.orchestrate(
-            Cluster([*world.nodes, *world.placed, pod("new", 900, 0)]).snapshot(),
-            None,
-            world.groups,
-            nodes=world.nodes,
-            templates=templates,
-            state=state,
-            now=N0,
-        )
+        ca.orchestrate(Cluster([*world.nodes, *world.placed, pod("new", 900, 0)]).snapshot(), None, ground, now=N0)
         for _ in range(2)
     ]
     assert [_plan(done) for done in found] == [{"ng2": 2}] * 2

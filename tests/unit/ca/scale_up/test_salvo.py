@@ -24,16 +24,15 @@ def _salvo(*, took: int = 0, **flags: Any) -> Any:
     }
     for group in groups:
         group.template = machines[group.id]
-    steps = ca.salvo_steps(
-        Cluster().snapshot(),
-        [pod("a", 900, 10, spec={"node_selector": {"pool": "small"}}), pod("b", 3000, 10)],
-        groups,
+    ground = ca.ScaleUpGround(
+        groups=groups,
         nodes=[],
         templates=machines,
         state=update_nodes(ClusterStateRegistry(), [], groups, now=N0).state,
-        now=N0,
         options=ca.AutoscalingOptions(**flags),
     )
+    pods = [pod("a", 900, 10, spec={"node_selector": {"pool": "small"}}), pod("b", 3000, 10)]
+    steps = ca.salvo_steps(Cluster().snapshot(), pods, ground, now=N0)
     return run_virtually(lambda now: steps, lambda action, now: Outcome(at=now + took), now=N0)
 
 
