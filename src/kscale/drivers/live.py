@@ -23,6 +23,9 @@ from kscale.effects import (
     ApiError,
     InBackground,
     Machine,
+    Metric,
+    Moment,
+    Observation,
     Outcome,
     Steps,
     Together,
@@ -32,9 +35,18 @@ from kscale.effects import (
 from kscale.errors import KscaleError
 from kscale.world.protocols import Change, Clock, LiveStores, PerformLive
 
-__all__ = ["Live", "LostLeadershipError", "Scope", "drive", "lead"]
+__all__ = ["DRIVE_METRICS", "Live", "LostLeadershipError", "Scope", "drive", "lead"]
 
 _SECOND: Final = 1e9
+_DECISION: Final = "kscale_decision_seconds"
+_SKIPPED: Final = "kscale_skipped_loops_total"
+
+DRIVE_METRICS: Final = (
+    Metric(_DECISION, "histogram", ("driver",), (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)),
+    Metric(_SKIPPED, "counter", ("driver",)),
+)
+"""How long a round decided, without what it waited for; and rounds that were not begun when they were due, because a
+kind was being listed anew."""
 _T = TypeVar("_T")
 
 
@@ -255,12 +267,36 @@ async def _ended(future: asyncio.Future[Any]) -> None:
         future.exception()  # seen: who asked for it has been cancelled
 
 
+def _timed(steps: Steps[Any], clock: Clock, spent: Callable[[int], None]) -> Steps[Any]:
+    """The same steps; ``spent`` is told how many nanoseconds each took."""
+    outcome: Outcome | None = None
+    try:
+        while True:
+            begun = clock.monotonic()
+            try:
+                action = next(steps) if outcome is None else steps.send(outcome)
+            finally:
+                spent(clock.monotonic() - begun)
+            outcome = yield action
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        steps.close()
+
+
 async def drive(
-    driver: Driver[Any], stores: LiveStores, live: Live, clock: Clock, *, before: Callable[[], None] = lambda: None
+    driver: Driver[Any],
+    stores: LiveStores,
+    live: Live,
+    clock: Clock,
+    *,
+    before: Callable[[], None] = lambda: None,
+    observe: Callable[[Observation], None] = lambda _: None,
 ) -> None:
     """Runs a driver's rounds, one after the other, until ``live.scope`` is over: each when the driver is due, and the
-    stores are settled. ``before`` is called before each."""
+    stores are settled. ``before`` is called before each; ``observe`` is told of them (:data:`DRIVE_METRICS`)."""
     woken = asyncio.Event()
+    labels = {"driver": driver.name}
 
     def told(change: Change | None) -> None:
         if change is not None:
@@ -268,12 +304,18 @@ async def drive(
         woken.set()
 
     async def until_due() -> None:
+        skipped = False
         while True:
             woken.clear()
-            due = driver.next_due() if stores.settled else None
+            due = driver.next_due()
             left = None if due is None else (due - clock.now()) / _SECOND
             if left is not None and left <= 0:
-                return
+                if stores.settled:
+                    return
+                if stores.synced and not skipped:
+                    skipped = True
+                    observe(Observation(name=_SKIPPED, labels=labels))
+                left = None
             try:
                 async with asyncio.timeout(left):
                     await woken.wait()
@@ -289,7 +331,13 @@ async def drive(
             async with live.turn:
                 before()
                 sight = driver.observe(stores, clock.now())
-            await live.run(lambda now, sight=sight: driver.steps(sight, now))  # type: ignore[misc]  # bound, not asked for
+            spent: list[int] = []
+
+            def begun(now: Moment, sight: Any = sight, spent: list[int] = spent) -> Steps[None]:
+                return _timed(driver.steps(sight, now), clock, spent.append)
+
+            await live.run(begun)
+            observe(Observation(name=_DECISION, value=sum(spent) / _SECOND, labels=labels))
     finally:
         unsubscribe()
 

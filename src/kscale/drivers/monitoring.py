@@ -68,6 +68,12 @@ _PANELS: Final = (
     ("Events wait for a decision", "s", (
         ("histogram_quantile(0.99, sum by (le, kind) (rate(kscale_watch_lag_seconds_bucket[5m])))", "{{kind}}"),
     )),
+    ("Deciding", "s", (
+        ("histogram_quantile(0.9, sum by (le, driver) (rate(kscale_decision_seconds_bucket[5m])))", "{{driver}}"),
+    )),
+    ("Loops put off by a list, an hour", "short", (
+        ("sum by (driver) (increase(kscale_skipped_loops_total[1h]))", "{{driver}}"),
+    )),
     ("Leader", "short", (("max by (pod) (leader_election_master_status)", "{{pod}}"),)),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from kscale.drivers.driver import Driver
 from kscale.drivers.event_recorder import EventRecorder
 from kscale.drivers.health import Healthy
 from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
-from kscale.drivers.live import Live, drive, lead
+from kscale.drivers.live import DRIVE_METRICS, Live, drive, lead
 from kscale.drivers.pretending import pretending
 from kscale.effects import SECOND, Event, Machine, Metric, Observation
 from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
@@ -143,7 +143,7 @@ async def run_process(
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
-    metrics = MetricStore([_BUILD_INFO, *WATCH_METRICS, *LEADER_METRICS])
+    metrics = MetricStore([_BUILD_INFO, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS])
     around = Surroundings(
         client=client,
         resources=Resources(client),
@@ -190,7 +190,7 @@ class _Process:
             dra=program.dra,
             turn=self.turn,
             rng=rng,
-            observe=lambda seen: around.metrics.observe([seen]),
+            observe=self._observe,
         )
         self.recorder: EventRecorder | None = None
 
@@ -278,8 +278,9 @@ class _Process:
                 for each in self.program.beside:
                     group.create_task(_awaited(each))
                 for driver in () if self.options.dry_run else self.program.others:
-                    group.create_task(drive(driver, self.stores, live, self.clock))
-                await drive(self.program.driver, self.stores, live, self.clock, before=self._follow)
+                    group.create_task(drive(driver, self.stores, live, self.clock, observe=self._observe))
+                main = self.program.driver
+                await drive(main, self.stores, live, self.clock, before=self._follow, observe=self._observe)
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
@@ -297,6 +298,9 @@ class _Process:
             for watch, error in self.stores.waiting_for():
                 why = error.message if error is not None else "no answer yet"
                 _log.warning("waiting for the list of %s (%s): %s", watch.kind, watch.api_version, why)
+
+    def _observe(self, seen: Observation) -> None:
+        self.around.metrics.observe([seen])
 
     def _emit(self, events: Sequence[Event]) -> None:
         if self.options.dry_run:

@@ -24,6 +24,7 @@ from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscal
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.leader_election import LEADER_METRICS
+from kscale.drivers.live import DRIVE_METRICS
 from kscale.drivers.manifests import cluster_autoscaler_manifests, cluster_autoscaler_roles
 from kscale.drivers.vpa_admission import AdmissionController
 from kscale.drivers.vpa_definitions import vpa_definitions
@@ -199,7 +200,7 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
     dashboard = json.loads(kinds["ConfigMap"]["data"]["cluster-autoscaler.json"])
     asked = [rule["expr"] for rule in group["rules"]]
     asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    known = {metric.name: metric for metric in (*METRICS.values(), *WATCH_METRICS, *LEADER_METRICS)}
+    known = {metric.name: metric for metric in (*METRICS.values(), *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS)}
     for text in asked:
         for name, _, labels in re.findall(r"((?:cluster_autoscaler|kscale|leader_election)_\w+)(\{(.*?)\})?", text):
             metric = known[name.removesuffix("_bucket")]

@@ -25,6 +25,7 @@ from kscale.effects import (
     InBackground,
     IncreaseSize,
     Moment,
+    Observation,
     Observe,
     Outcome,
     Progress,
@@ -360,11 +361,15 @@ class FakeDriver:
         self.due = progress.now + 10 * SECOND
 
 
-def driven(script: Callable[[FakeStores, FakeDriver], Awaitable[None]], takes: int = 0) -> list[tuple[int, float]]:
+def driven(
+    script: Callable[[FakeStores, FakeDriver], Awaitable[None]], takes: int = 0, told: list[Observation] | None = None
+) -> list[tuple[int, float]]:
+    observe = (lambda _: None) if told is None else told.append
+
     async def main(clock: VirtualClock) -> list[tuple[int, float]]:
         stores, driver = FakeStores(), FakeDriver(clock.now(), takes)
         async with Live(nothing, clock) as live:
-            driving = asyncio.create_task(drive(driver, stores, live, clock))
+            driving = asyncio.create_task(drive(driver, stores, live, clock, observe=observe))
             await script(stores, driver)
             live.scope.cancel()
             await driving
@@ -413,7 +418,52 @@ def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:
         stores.tell(None)
         await asyncio.sleep(1)
 
-    assert driven(script) == [(0, 60.0)]
+    told: list[Observation] = []
+    assert driven(script, told=told) == [(0, 60.0)]
+    assert [each.name for each in told] == ["kscale_skipped_loops_total", "kscale_decision_seconds"]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_round_that_is_due_while_a_kind_is_listed_anew_is_told_once(synced: bool) -> None:
+    """Before all has been listed for the first time no round can be due."""
+
+    async def script(stores: FakeStores, driver: FakeDriver) -> None:
+        stores.synced, stores.settled = synced, False
+        for _ in range(3):
+            await asyncio.sleep(7)
+            stores.tell(None)
+        stores.synced = stores.settled = True
+        stores.tell(None)
+        await asyncio.sleep(1)
+
+    told: list[Observation] = []
+    assert driven(script, told=told) == [(0, 21.0)]
+    skipped = [Observation(name="kscale_skipped_loops_total", labels={"driver": "fake"})]
+    assert [each for each in told if each.name.startswith("kscale_skipped")] == skipped[: int(synced)]
+
+
+def test_it_is_told_how_long_a_round_decided() -> None:
+    """And not how long it waited: here each look at the clock is a second after the last."""
+    told: list[Observation] = []
+
+    async def main(clock: VirtualClock) -> None:
+        class Ticking:
+            ticks = 0
+
+            def now(self) -> Moment:
+                return clock.now()
+
+            def monotonic(self) -> int:
+                self.ticks += 1
+                return self.ticks * SECOND
+
+        driver = FakeDriver(clock.now(), takes=60 * SECOND)
+        async with Live(nothing, clock) as live:
+            asyncio.get_running_loop().call_later(11, live.scope.cancel)
+            await drive(driver, FakeStores(), live, Ticking(), observe=told.append)
+
+    run_in_virtual_time(main, now=T0)
+    assert told == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
 
 
 def test_a_round_under_way_ends_before_the_driver_does() -> None:

@@ -123,6 +123,7 @@ def test_it_leads_watches_writes_reports_and_ends() -> None:
         metrics = run.around[0].metrics
         assert (metrics.value("rounds_total") or 0) >= 2
         assert metrics.value("kscale_build_info", program="tally", version="1") == 1
+        assert b'kscale_decision_seconds_count{driver="tally"} ' in metrics.exposition()[0]
         assert api.server.get("leases.coordination.k8s.io", "tally", "default")["spec"]["holderIdentity"] == "one"
         run.stop.set()
         await run.task
