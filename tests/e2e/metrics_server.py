@@ -71,7 +71,8 @@ class FakeMetrics:
                 self._plane.ask("DELETE", path)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        # The API server asks no more, or is away itself and cannot be asked for pods.
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError, Refused, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 code, body = await self._answer(head.split()[1])

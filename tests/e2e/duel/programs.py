@@ -22,6 +22,7 @@ USER: Final = "duellist"
 CLUSTER_AUTOSCALER: Final = "cluster-autoscaler"
 READS_METRICS: Final = frozenset({"horizontal", "vpa-recommender"})
 _NAMESPACE: Final = "kube-system"
+_PROGRAM: Final = Path(__file__).parents[1] / "program.py"
 _ANYTHING: Final[Sequence[Any]] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 
 
@@ -69,16 +70,29 @@ PROGRAMS: Final[Mapping[str, Known]] = {
 
 
 class Player:
-    """One program of a side; it can be started again. ``binaries``: upstream's (None: kscale plays)."""
+    """One program of a side; it can be started again. ``binaries``: upstream's (None: kscale plays).
 
-    def __init__(self, name: str, plane: ControlPlane, binaries: Path | None, flags: Sequence[str]) -> None:
+    ``port``: of another way to the API server; ``clock``: see ``program.py``, of kscale's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plane: ControlPlane,
+        binaries: Path | None,
+        flags: Sequence[str],
+        *,
+        port: int = 0,
+        clock: Path | None = None,
+    ) -> None:
         self.known = PROGRAMS[name]
         self.log = plane.directory / "log" / f"{name}.log"
-        self._name, self._plane, self._binaries = name, plane, binaries
+        self._name, self._plane, self._binaries, self._clock = name, plane, binaries, clock
         self._process: subprocess.Popen[bytes] | None = None
         config = plane.directory / f"{name}.kubeconfig"
         access = plane.account(f"{USER}-{self.side}-{name}", _ANYTHING if binaries else _rights(name))
-        config.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
+        server = {"server": f"https://127.0.0.1:{port}"} if port else None
+        config.write_text(json.dumps(plane.config(server, user={"token": access.token.reveal()})))
         self._words = [*self._program(config), f"--kubeconfig={config}", *self.known.flags, *flags]
 
     def start(self, *flags: str) -> None:
@@ -90,7 +104,7 @@ class Player:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={**environment, "NAMESPACE": _NAMESPACE},
+                env={**environment, "NAMESPACE": _NAMESPACE, "E2E_CLOCK": str(self._clock or "")},
             )
 
     def stop(self) -> None:
@@ -101,11 +115,19 @@ class Player:
             raise StuckError(f"{self._name} ended with {code}:\n{self.tail()}")
         self._process = None
 
+    def ended(self) -> int:
+        """Waits until it has ended by itself; gives its status."""
+        assert self._process is not None
+        code = self._process.wait(60)
+        self._process = None
+        return code
+
     def kill(self) -> None:
-        """Ends it if it runs."""
+        """Ends it if it runs, at once."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        self._process = None
 
     def check(self) -> None:
         """Raises :class:`StuckError` if it has ended."""
@@ -138,7 +160,7 @@ class Player:
         secure = self._binaries is not None and self._name == "horizontal"
         self.metrics_url = f"{'https' if secure else 'http'}://127.0.0.1:{port}/metrics"
         if self._binaries is None:
-            words = [sys.executable, "-m", "kscale", "run", self._name, f"--address=127.0.0.1:{port}"]
+            words = [sys.executable, str(_PROGRAM), "run", self._name, f"--address=127.0.0.1:{port}"]
         elif secure:
             return self._controller_manager(config, port)
         else:

@@ -235,8 +235,7 @@ def _store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> Store:
         if arrays[name].dtype != type_:
             raise StateError(f"column {name} is of type {arrays[name].dtype}")
         setattr(store, name, arrays[name])
-    store.free_rows = arrays["free_rows"].tolist()
-    store.free_slots = arrays["free_slots"].tolist()
+    store.set_free(arrays["free_rows"], arrays["free_slots"])
     assert store.native is not None  # the native door checks lengths and bounds
     return store
 

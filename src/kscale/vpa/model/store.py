@@ -38,7 +38,8 @@ _Slots = npt.NDArray[np.int32]
 
 
 class Store:
-    """The columns behind aggregates (two histograms each) and containers; rows are handed out and given back.
+    """The columns behind aggregates (two histograms each) and containers; rows are handed out and given back, and
+    those of aggregates that are free are as good as new.
 
     Per aggregate: ``first``, ``last`` (times of CPU samples, :data:`~kscale.effects.ZERO_TIME` before the first),
     ``samples``, ``interval``, ``interval_count``, ``oom_ratio``, ``oom_min_bump``. Per container: ``aggregate`` (row),
@@ -85,6 +86,7 @@ class Store:
         self.cpu.resize(old + more)
         self.memory.resize(old + more)
         self._extend(AGGREGATE_COLUMNS, more)
+        self._begin_rows(slice(old, old + more))
         self.free_rows[:0] = range(old + more - 1, old - 1, -1)
 
     def _grow_slots(self, more: int) -> None:
@@ -104,20 +106,15 @@ class Store:
         """A fresh aggregate."""
         if not self.free_rows:
             self._grow_rows(max(16, len(self.first) // 4))
-        row = self.free_rows.pop()
-        self._renew(row)
-        return row
+        return self.free_rows.pop()
 
     def take_rows(self, count: int) -> _Times:
         """So many fresh aggregates, as if taken one by one."""
         self._grow_rows(count - len(self.free_rows))
-        rows = np.array([self.free_rows.pop() for _ in range(count)], np.int64)
-        self._renew(rows)
-        return rows
+        return np.array([self.free_rows.pop() for _ in range(count)], np.int64)
 
-    def _renew(self, rows: int | _Times) -> None:
-        self.cpu.clear(rows)
-        self.memory.clear(rows)
+    def _begin_rows(self, rows: int | slice | _Times) -> None:
+        """All but their histograms."""
         self.first[rows] = self.last[rows] = ZERO_TIME
         self.samples[rows] = 0
         options = self.options
@@ -128,7 +125,13 @@ class Store:
 
     def give_row(self, row: int) -> None:
         """The aggregate is gone."""
+        self._clear_rows(row)
         self.free_rows.append(row)
+
+    def _clear_rows(self, rows: int | _Times) -> None:
+        self.cpu.clear(rows)
+        self.memory.clear(rows)
+        self._begin_rows(rows)
 
     def take_slot(self) -> int:
         """A fresh container."""
@@ -144,6 +147,11 @@ class Store:
         """The container is gone."""
         self.aggregate[slot] = -1
         self.free_slots.append(slot)
+
+    def set_free(self, rows: _Times, slots: _Times) -> None:
+        """Which rows are free, whatever they hold."""
+        self._clear_rows(rows)
+        self.free_rows, self.free_slots = rows.tolist(), slots.tolist()
 
     @property
     def native(self) -> _histogram.Usage:
