@@ -6,8 +6,9 @@ A terminal, a table in Markdown and a page (:mod:`kscale.html`) are made of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 __all__ = [
     "Block",
@@ -56,8 +57,7 @@ class Column(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
 
     ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
@@ -71,8 +71,7 @@ class Table:
     said: bool = False
 
 
-@dataclass(frozen=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """What a person sees: the answer in one sentence, tables, closing lines; ``names`` is what ``-o name`` prints."""
 
     headline: str
@@ -90,8 +89,7 @@ class DrawnPod(NamedTuple):
     amounts: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class DrawnNode:
+class DrawnNode(msgspec.Struct, frozen=True):
     """Nodes that are alike, drawn once: ``names`` of all. ``room``: what there is of each resource, and ``shown`` how
     that is written; ``note``: what they are; ``pods`` of the first of them."""
 
@@ -103,8 +101,7 @@ class DrawnNode:
     tone: Tone = ""
 
 
-@dataclass(frozen=True)
-class Packing:
+class Packing(msgspec.Struct, frozen=True):
     """Nodes with what is on them. ``left_out``: so many more are not drawn."""
 
     title: str
@@ -112,22 +109,20 @@ class Packing:
     left_out: int = 0
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(msgspec.Struct, frozen=True):
     """Lines under summaries that open: each of ``items`` is a summary with its lines."""
 
     title: str
     items: Sequence[tuple[str, Sequence[str]]]
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """Lines over time: ``x`` in seconds from the beginning, each of ``lines`` as long. ``steps``: a value holds until
     the next."""
 
     title: str
     x: Sequence[float]
-    lines: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    lines: Mapping[str, Sequence[float]] = msgspec.field(default_factory=dict)
     steps: bool = True
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate_many
 from kscale.capacity.records import PluginVerdict, Shortage
@@ -39,8 +39,7 @@ class No(NamedTuple):
     reasons: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Estimated:
+class Estimated(msgspec.Struct, frozen=True):
     """One group's estimate by names. ``groups``: pods that no predicate can tell apart, together."""
 
     nodes: int
@@ -113,6 +112,8 @@ def find_pod(snapshot: Snapshot, name: str) -> Pod:
     except KeyError:
         if where := snapshot.whereabouts(name):
             raise InputError(Problem(f"is not asked about: it {where}", object=f"Pod {name}")) from None
+        from difflib import get_close_matches
+
         near = get_close_matches(name, snapshot.pending, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InputError(Problem(f"no such pod in the input{hint}", object=f"Pod {name}")) from None

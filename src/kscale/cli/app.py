@@ -32,7 +32,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -77,6 +76,8 @@ class LazyGroup(TyperGroup):
             if longer is not None:
                 return f"{args[0]} {args[1]}", command_of(longer), args[2:]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from difflib import get_close_matches
+
             near = get_close_matches(args[0], self.list_commands(ctx), n=2)
             ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""))
         return super().resolve_command(ctx, args)

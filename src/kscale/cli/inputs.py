@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -190,6 +189,8 @@ def check_namespace(name: str | None, known: Iterable[str], terminal: Terminal) 
     there = set(known)
     if name is None or name in there:
         return
+    from difflib import get_close_matches
+
     near = get_close_matches(name, there, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     terminal.warn(f'there is no namespace "{name}" in the input{hint}')

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from kscale.capacity.records import Rejection
+if TYPE_CHECKING:
+    from kscale.capacity.records import Rejection
 
 __all__ = ["counted", "object_name", "on_nodes", "plural", "pods", "program", "rejected", "rejections"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from kscale.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kscale.objects.selectors import Requirement, SelectorError, requirement
@@ -17,8 +18,7 @@ _OPERATORS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class FieldRequirement:
+class FieldRequirement(msgspec.Struct, frozen=True):
     """A condition on a field of the node; the only field that is set is ``metadata.name``."""
 
     key: str
@@ -30,8 +30,7 @@ class FieldRequirement:
         return ((node_name if self.key == "metadata.name" else "") == self.value) is not self.negative
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledTerm:
+class CompiledTerm(msgspec.Struct, frozen=True):
     """A term: all of it must hold. An empty term, or one that cannot be parsed (``error``), matches nothing."""
 
     labels: tuple[Requirement, ...] = ()
@@ -47,8 +46,7 @@ class CompiledTerm:
         return not node_name or all(item.matches(node_name) for item in self.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledNodeSelector:
+class CompiledNodeSelector(msgspec.Struct, frozen=True):
     """Any of the terms will do; no terms match nothing."""
 
     terms: tuple[CompiledTerm, ...] = ()

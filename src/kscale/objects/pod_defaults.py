@@ -7,7 +7,6 @@ defaults), Priority, RuntimeClass and DefaultTolerationSeconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -33,14 +32,13 @@ from kscale.objects.requests import CPU, MEMORY, container_requests, is_hugepage
 __all__ = ["BUILT_IN_CLASSES", "PodClasses", "with_defaults"]
 
 
-@dataclass(frozen=True)
-class PodClasses:
+class PodClasses(msgspec.Struct, frozen=True):
     """What of a cluster says how its pods are completed: priority and runtime classes by name, limit ranges by
     namespace. The two priority classes of the system always exist."""
 
-    priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
-    runtimes: Mapping[str, RuntimeClass] = field(default_factory=dict)
-    limits: Mapping[str, Sequence[LimitRange]] = field(default_factory=dict)
+    priorities: Mapping[str, PriorityClass] = msgspec.field(default_factory=dict)
+    runtimes: Mapping[str, RuntimeClass] = msgspec.field(default_factory=dict)
+    limits: Mapping[str, Sequence[LimitRange]] = msgspec.field(default_factory=dict)
 
     @staticmethod
     def of(objects: Iterable[KubeObject]) -> PodClasses:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from kscale.objects.meta import LabelSelector
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
@@ -69,8 +70,7 @@ def _parse_long_int64(text: str) -> int | None:
     return parse_int64(sign + digits) if len(digits) <= 19 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One condition on labels. ``operator`` as upstream spells it inside: in, notin, =, ==, !=, exists, !, gt, lt."""
 
     key: str
@@ -106,8 +106,7 @@ class Requirement:
         return f"{self.key}{_PRINTED.get(self.operator, self.operator)}{values}"
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """A compiled selector: all requirements must hold; ``nothing`` matches no labels at all."""
 
     requirements: tuple[Requirement, ...] = ()

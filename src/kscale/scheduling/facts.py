@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kscale.objects.core import Node, Taint
 from kscale.objects.storage import CSINode
@@ -22,8 +23,7 @@ CSI: Final = "\0csi"
 DEVICES: Final = "\0devices"
 
 
-@dataclass(slots=True)
-class NodeFacts:
+class NodeFacts(msgspec.Struct):
     """``offered``: resources of which something is allocatable."""
 
     name: str

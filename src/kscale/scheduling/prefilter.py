@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kscale.scheduling.context import Context
 from kscale.scheduling.plugins import PROFILE
@@ -14,8 +15,7 @@ from kscale.snapshot.interner import PodClass
 __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefilters"]
 
 
-@dataclass(frozen=True, slots=True)
-class PreFilterOutcome:
+class PreFilterOutcome(msgspec.Struct, frozen=True):
     """``failure``: no node is looked at; ``plugin`` may be empty then. ``nodes``: only these, if not None, which
     ``choosers`` chose."""
 
@@ -30,13 +30,12 @@ PASSED = PreFilterOutcome()
 _ASKED = tuple(plugin for plugin in PROFILE if type(plugin).prefilter is not Plugin.prefilter)
 
 
-@dataclass(slots=True)
-class PreFilterReport:
+class PreFilterReport(msgspec.Struct):
     """Every PreFilter run on its own, even after one that fails: skipped (sorted), failures and node sets in order."""
 
-    skipped: list[str] = field(default_factory=list)
-    failures: list[tuple[str, Status]] = field(default_factory=list)
-    node_sets: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    skipped: list[str] = msgspec.field(default_factory=list)
+    failures: list[tuple[str, Status]] = msgspec.field(default_factory=list)
+    node_sets: list[tuple[str, frozenset[str]]] = msgspec.field(default_factory=list)
 
 
 def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASKED) -> PreFilterOutcome:

@@ -7,9 +7,9 @@ namespace, labels and whether it is being deleted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,16 +22,14 @@ __all__ = ["Eligibility", "Row", "Rows"]
 Label = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Eligibility:
+class Eligibility(msgspec.Struct, frozen=True, eq=False):
     """Which nodes a row counts pods on: ``columns`` of the node decide."""
 
     columns: frozenset[str]
     counts: Callable[[NodeFacts], bool]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class Row(msgspec.Struct, frozen=True, eq=False):
     """``key``: the topology key; ``meant``: whether a pod counts, None = the pods that say so themselves; ``selector``:
     what it has to match in any case; ``group``: affinity group whose total it feeds, -1 = none; ``eligibility``: None =
     every node counts."""

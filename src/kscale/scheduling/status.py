@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 __all__ = ["ERROR", "UNRESOLVABLE", "UNSCHEDULABLE", "Status", "error", "unresolvable", "unschedulable"]
 
@@ -12,8 +13,7 @@ UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
 ERROR: Final = "Error"
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """A status code and all reasons."""
 
     code: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kscale.objects.core import NodeSelector
 from kscale.objects.node_selectors import compile_node_selector
@@ -47,13 +48,12 @@ def reaches(required: NodeSelector | None, node: NodeFacts) -> bool:
     return required is None or compile_node_selector(required).matches(node.labels, "")
 
 
-@dataclass(slots=True, eq=False)
-class PodVolumes:
+class PodVolumes(msgspec.Struct, eq=False):
     """``bindings``: volumes that are there for claims; ``provisions``: claims for which one is made, and what was
     published of the room for it, if its driver tells."""
 
-    bindings: list[tuple[PersistentVolumeClaim, PersistentVolume]] = field(default_factory=list)
-    provisions: list[tuple[PersistentVolumeClaim, CSIStorageCapacity | None]] = field(default_factory=list)
+    bindings: list[tuple[PersistentVolumeClaim, PersistentVolume]] = msgspec.field(default_factory=list)
+    provisions: list[tuple[PersistentVolumeClaim, CSIStorageCapacity | None]] = msgspec.field(default_factory=list)
 
 
 class WaitingClaims:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -38,8 +37,7 @@ class Loaded(NamedTuple):
     raw: msgspec.Raw | dict[str, Any] | None
 
 
-@dataclass
-class LoadReport:
+class LoadReport(msgspec.Struct):
     """What was read and what was not.
 
     ``read``: objects per kind. ``skipped``: objects of kinds that are not modelled, per ``kind.group``. ``problems``:
@@ -47,10 +45,10 @@ class LoadReport:
     ``warning_count`` counts all). ``duplicates``: later objects of the same kind, namespace and name (the last wins).
     """
 
-    read: Counter[str] = field(default_factory=Counter)
-    skipped: Counter[str] = field(default_factory=Counter)
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
+    read: Counter[str] = msgspec.field(default_factory=Counter)
+    skipped: Counter[str] = msgspec.field(default_factory=Counter)
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    warnings: list[Problem] = msgspec.field(default_factory=list)
     warning_count: int = 0
     duplicates: int = 0
     total: int = 0

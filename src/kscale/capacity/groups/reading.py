@@ -7,11 +7,10 @@ import os
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kscale.capacity.catalogue import Catalogue, read_catalogue
 from kscale.capacity.groups.entry import GroupEntry, GroupOptions, GroupTaint
 from kscale.capacity.plain_files import read_plain
 from kscale.errors import InputError, Problem
@@ -19,6 +18,9 @@ from kscale.objects.decode import escaped, from_dict
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.validation import check
+
+if TYPE_CHECKING:
+    from kscale.capacity.catalogue import Catalogue
 
 __all__ = ["groups_from", "read_groups"]
 
@@ -242,11 +244,16 @@ class _Shelf:
         return kind.template(zone=entry.zone, region=entry.region), kind.price(entry.region)
 
     def _catalogue(self, named: str | None) -> Catalogue:
-        if named is None and isinstance(self._default, Catalogue):
-            return self._default
-        if named is None and self._default is None:
+        if named is not None:
+            path = self._folder / named
+        elif self._default is None:
             raise InputError("instanceType needs a catalogue")
-        path = self._folder / named if named is not None else Path(str(self._default))
+        elif isinstance(self._default, str | os.PathLike):
+            path = Path(self._default)
+        else:
+            return self._default
         if path not in self._read:
+            from kscale.capacity.catalogue import read_catalogue  # most files name no instance types
+
             self._read[path] = read_catalogue(path)
         return self._read[path]

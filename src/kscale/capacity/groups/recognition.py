@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
@@ -26,8 +27,7 @@ _ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone
 _MACHINE_SUFFIX = re.compile(r"-[a-z0-9]{5}$")
 
 
-@dataclass(frozen=True, slots=True)
-class RecognisedGroup:
+class RecognisedGroup(msgspec.Struct, frozen=True):
     """A node group, who runs it (``provider``) and what it was recognised by (``key``: a label or an annotation)."""
 
     group: NodeGroup
@@ -36,12 +36,11 @@ class RecognisedGroup:
     limits_known: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognised(msgspec.Struct, frozen=True):
     """The groups in the order of their first node, and the names of the nodes that carry no known sign."""
 
-    groups: list[RecognisedGroup] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    groups: list[RecognisedGroup] = msgspec.field(default_factory=list)
+    others: list[str] = msgspec.field(default_factory=list)
 
 
 class _Rule(NamedTuple):

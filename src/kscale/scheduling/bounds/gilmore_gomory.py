@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from kscale.errors import InputError, MissingExtraError
 from kscale.scheduling.bounds.effort import Effort
-from kscale.scheduling.bounds.generation import Generation
 from kscale.scheduling.bounds.instance import Bound, Instance, int64
 from kscale.scheduling.bounds.kinds import BinKinds
 from kscale.scheduling.bounds.master import have_solver
@@ -73,6 +72,8 @@ def column_generation_of(
 
     def enough(objective: float, bound: int) -> bool:
         return (upper is not None and bound >= upper) or (lower > 0 and objective <= lower + 1e-6)
+
+    from kscale.scheduling.bounds.generation import Generation  # most bounds are met without it
 
     known = None
     if patterns is not None:

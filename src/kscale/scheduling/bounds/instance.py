@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,13 +16,12 @@ __all__ = ["Bound", "Instance", "ceil_div", "int64"]
 _SAFE_SUM = 2.0**61
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """``value`` bins at least, by ``method``; ``proof`` says which resource, class or dual solution proves it."""
 
     value: int
     method: str
-    proof: dict[str, Any] = field(default_factory=dict)
+    proof: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
@@ -30,8 +29,7 @@ def ceil_div(numerator: int, denominator: int) -> int:
     return -(-numerator // denominator)
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True):
     """Item classes and a bin. ``limit`` int64[K] is the number of copies of a class that one empty bin holds.
 
     Classes without items are kept (their position is what a proof refers to). A class with items of which not even one

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -19,8 +18,7 @@ _MOST_CAPACITY = 1 << 60
 _MOST_RESOURCES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class BinKinds:
+class BinKinds(msgspec.Struct, frozen=True):
     """Item classes, and the kinds of bins that may hold them.
 
     ``demand`` int64[K, R], ``count`` int64[K]; ``capacity`` int64[T, R], ``cost`` int64[T] of one bin in any unit;
@@ -95,7 +93,7 @@ class BinKinds:
 
     def only(self, kinds: NDArray[np.intp]) -> BinKinds:
         """Some of the kinds of bins."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             capacity=np.ascontiguousarray(self.capacity[kinds]),
             cost=self.cost[kinds],
@@ -107,7 +105,7 @@ class BinKinds:
 
     def of_classes(self, classes: NDArray[np.intp]) -> BinKinds:
         """Some of the classes of items."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             demand=np.ascontiguousarray(self.demand[classes]),
             count=self.count[classes],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ def have_solver() -> bool:
     return find_spec("highspy") is not None  # it takes its time to import, and is not always needed
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
+class Solved(msgspec.Struct, frozen=True):
     """``objective``: cost; ``prices`` float64[K] of items; ``ask`` float64[T]: what a bin costs, its share of all other
     rows included; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items that no bin takes,
     float64[K]; ``iterations`` of the simplex."""

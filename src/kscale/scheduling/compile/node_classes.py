@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ class _Kept(dict[frozenset[str], tuple[Any, ...]]):
     """Classes of nothing but a snapshot's nodes, by columns: kept with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _DeviceContents:
+class _DeviceContents(msgspec.Struct, frozen=True):
     """What devices the existing nodes have, as numbers of distinct contents; kept with a snapshot."""
 
     codes: Codes

@@ -7,8 +7,9 @@ other objects by now (:meth:`kscale.scheduling.plugins.base.Plugin.grounds`).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import NAME
@@ -32,8 +33,7 @@ _GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).grounds is
 _LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is not Plugin.looks)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Plain:
+class _Plain(msgspec.Struct, frozen=True, eq=False):
     """What classes ask that have nothing of what is read but tolerations, a selection, a node and features."""
 
     outcome: PreFilterOutcome
@@ -41,8 +41,7 @@ class _Plain:
     columns: frozenset[str]
 
 
-@dataclass(slots=True, eq=False)
-class Question:
+class Question(msgspec.Struct, eq=False):
     """What one class asks. ``looks``: (name of a plug-in, what it looks at); ``columns``: of nodes, that judges and
     PreFilters read; ``grounds``: what all of this stands on, ``seen``: the backdrop it was last found to stand on."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+
+import msgspec
 
 from kscale.objects.core import Taint
 from kscale.objects.quantity import Quantity
@@ -38,8 +39,7 @@ class AllocationError(Exception):
     """A class or a selector is at fault: no verdict on the node, but an error."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
+class Given(msgspec.Struct, frozen=True, eq=False):
     """A device for a request; ``consumed``: what is taken of its capacities, if it may be shared."""
 
     request: str
@@ -53,8 +53,7 @@ class Given:
         return Hold(self.offer.identity, shared=self.offer.shareable, consumed=self.consumed)
 
 
-@dataclass(slots=True, eq=False)
-class _Part:
+class _Part(msgspec.Struct, eq=False):
     """One alternative of one request."""
 
     claim: int
@@ -65,8 +64,7 @@ class _Part:
     count: int
 
 
-@dataclass(slots=True, eq=False)
-class _Taken:
+class _Taken(msgspec.Struct, eq=False):
     part: _Part
     offer: Offer
     consumed: Amounts | None

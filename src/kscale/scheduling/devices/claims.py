@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.requests import is_scalar
@@ -32,8 +33,7 @@ class ClaimError(Exception):
     """A claim cannot be used; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """``allocated``: claims that have their devices; ``open``: claims that need some; ``extended``: amounts of extended
     resources that a device class stands for. ``stale``: a claim that was made for these before is in the way."""
 

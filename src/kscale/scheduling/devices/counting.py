@@ -8,7 +8,6 @@ engine counts them like any other resource. Everything else is the ledger's (:mo
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -34,8 +33,7 @@ PLENTY = 1 << 62
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
-@dataclass(slots=True, eq=False)
-class _Kind:
+class _Kind(msgspec.Struct, eq=False):
     """Requests for devices of one class, with the same selectors and tolerations. ``resource``: the extended resource
     that is asked for, if it is one."""
 

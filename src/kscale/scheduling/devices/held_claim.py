@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -24,8 +23,7 @@ ClaimKey = tuple[str, str]
 """(namespace, name)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldClaim:
+class HeldClaim(msgspec.Struct, frozen=True, eq=False):
     """``claim``: as it was observed; ``consumers``, ``allocation``, ``holds``: as it stands. Without ``allocation`` it
     holds nothing."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -45,8 +44,7 @@ CounterKey = tuple[str, str, str, str]
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
-@dataclass(slots=True, eq=False)
-class Offer:
+class Offer(msgspec.Struct, eq=False):
     """A device that a node can use. ``trouble``: why nothing can be had of its pool (empty = nothing is wrong);
     ``kind``: equal for devices of one driver that differ in name and place only; ``local``: one node alone can use it,
     else ``selector`` (None: all can)."""
@@ -69,8 +67,7 @@ class Offer:
         return bool(self.device.allow_multiple_allocations)
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """What a claim has of a device: all of it, or (``shared``) a share that takes these amounts of its capacities."""
 
     identity: DeviceId

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -32,8 +31,7 @@ __all__ = ["DeviceLedger"]
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Node:
+class _Node(msgspec.Struct, frozen=True, eq=False):
     """``number``: of this node as it is, whatever number the engine gives it."""
 
     number: int
@@ -188,7 +186,7 @@ class DeviceLedger:
         for key in keys:
             held = self._claims[key]
             if all(c.uid != consumer.uid for c in held.consumers):
-                self._put(key, replace(held, consumers=(*held.consumers, consumer)))
+                self._put(key, msgspec.structs.replace(held, consumers=(*held.consumers, consumer)))
         return not self._steady or any(key not in self._needs.own[pod] for key in need.open)
 
     def _special(self, pod: int) -> ClaimKey:
@@ -223,8 +221,8 @@ class DeviceLedger:
             if mine is not None:
                 rest.remove(mine)
             if key in self._needs.own[pod] or not rest:
-                held = replace(held, allocation=None, holds=())
-            self._put(key, replace(held, consumers=tuple(rest)))
+                held = msgspec.structs.replace(held, allocation=None, holds=())
+            self._put(key, msgspec.structs.replace(held, consumers=tuple(rest)))
         if self._special(pod) in self._claims:
             self._put(self._special(pod), None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,8 +18,7 @@ __all__ = ["Need", "Needs"]
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Need:
+class Need(msgspec.Struct, frozen=True, eq=False):
     """What a pod needs now; pods with equal ``key`` get equal verdicts. ``open``: the claims to allocate."""
 
     key: int

@@ -11,8 +11,9 @@ lists all of them in order (``PROFILE``) and the static ones (``STATIC``).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
 
 from kscale._native import _engine
 from kscale.scheduling.context import Context
@@ -30,8 +31,7 @@ Numbers = tuple[dict[str, Any], ...]
 """What was compared, for people who ask why."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreFilter:
+class PreFilter(msgspec.Struct, frozen=True):
     """What a PreFilter says of a pod: a failure, or a set of node names to look at (None = all)."""
 
     failure: Status | None = None
@@ -41,8 +41,7 @@ class PreFilter:
 NOTHING = PreFilter()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Judge:
+class Judge(msgspec.Struct, frozen=True, eq=False):
     """The verdict on nodes one by one. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``:
     what they read of a node (label keys and the columns of :mod:`kscale.scheduling.facts`)."""
 

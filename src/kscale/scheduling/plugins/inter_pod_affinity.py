@@ -7,9 +7,10 @@ affinity terms, pods that match one of its anti-affinity terms, and pods that ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
+
+import msgspec
 
 from kscale._native import _engine
 from kscale.objects.core import PodAffinityTerm
@@ -25,8 +26,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["InterPodAffinity", "Term", "TermIndex", "carried_terms", "incoming_terms", "terms_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """Which pods a required term means: labels, and namespaces by name or by their labels."""
 
     key: str

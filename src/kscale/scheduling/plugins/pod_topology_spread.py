@@ -6,8 +6,9 @@ rules): pods per domain, registered domains and their minimum. Pods whose constr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from kscale._native import _engine
 from kscale.objects.core import Taint, TopologySpreadConstraint
@@ -42,8 +43,7 @@ SYSTEM_DEFAULTS = (
 _REASON = "node(s) didn't match pod topology spread constraints"
 
 
-@dataclass(frozen=True, slots=True)
-class _Inclusion:
+class _Inclusion(msgspec.Struct, frozen=True):
     """Which nodes count: those that have all ``keys`` and, where a policy honours them, pass the pod's selection and
     tolerations (facets of the pod)."""
 
@@ -52,8 +52,7 @@ class _Inclusion:
     tolerations: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadRow:
+class SpreadRow(msgspec.Struct, frozen=True):
     """What identifies a counter row."""
 
     namespace: str
@@ -68,8 +67,7 @@ class SpreadRow:
         return self.selector.matches(pod.labels)
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """A constraint of a pod, with its row."""
 
     row: SpreadRow

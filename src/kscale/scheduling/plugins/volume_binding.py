@@ -6,7 +6,6 @@ Cluster Autoscaler does not assume bindings, so the verdict is constant within a
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -32,8 +31,7 @@ _GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Held:
+class _Held(msgspec.Struct, frozen=True, eq=False):
     """A volume that a claim is bound to. ``required``: its node affinity; on nodes whose CSINode says that the in-tree
     ``plugin`` was migrated ``translated``, or the error that there is ``instead``."""
 
