@@ -1,15 +1,15 @@
 """Pods straight from the text of a list to columns: what no decision reads is skipped, not decoded.
 
-The text of a pod is reduced to what decisions read and what :mod:`kscale.objects.validation` looks at; names, UIDs,
-nodes, moments and versions are noted apart. Pods that are left with the same texts are decoded, checked and classified
-once. Where anything is unusual about them, and for every pod that is written unusually, the slow way is taken, so that
-errors and warnings are the same.
+The text of a pod is reduced to what is read of it (:mod:`kscale.snapshot.pod_fields`); names, UIDs, nodes, moments
+and versions are noted apart. Pods that are left with the same texts are decoded, checked and classified once. Where
+anything is unusual about them, and for every pod that is written unusually, the slow way is taken, so that errors and
+warnings are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,88 +20,13 @@ from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.pod_batch import PodBatch
-from kscale.snapshot.pod_facets import READ_SOURCES
-from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
+from kscale.snapshot.pod_fields import FACETS, READ_OF_PODS, SLOTS
 from kscale.snapshot.pod_states import FINISHED, PLACED
-from kscale.snapshot.queueing import DELAY_ANNOTATION
-from kscale.snapshot.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
+from kscale.snapshot.text_classes import TextClasses
 
 __all__ = ["PodReader", "ScannedItems", "ScannedLines", "ScannedList"]
 
-_SLOTS: Final = {name: slot for slot, name in enumerate(_pod_columns.SLOTS)}
-_NODE, _NOMINATED = _SLOTS["node"], _SLOTS["nominated"]
-_FACETS: Final = 4
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
-
-
-def _object(need: tuple[str, ...] = (), /, **keys: Any) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-    return "object", {_camel(key): rule for key, rule in keys.items()}, tuple(map(_camel, need))
-
-
-def _kept(*names: str) -> dict[str, str]:
-    return dict.fromkeys(names, "keep")
-
-
-def _capture(name: str) -> tuple[str, int]:
-    return "capture", _SLOTS[name]
-
-
-_CONTAINER: Final = ("alike", _object(
-    **_kept("name", "resources", "ports", "restart_policy", "restart_policy_rules"),
-    volume_mounts=("array", _object(("bind_mount_options",), bind_mount_options="keep")),
-))  # fmt: skip
-_VOLUME: Final = _object(
-    (*READ_SOURCES, "host_path", "empty_dir"),
-    host_path=("object", {"-": "keep"}, ()),  # that there is one, not what it says
-    empty_dir=_object(medium="keep"),
-    **_kept("name", *READ_SOURCES),
-)
-_STATUS: Final = ("array", _object(**_kept("name", "allocated_resources", "resources")))
-_CONDITIONS: Final = {
-    '"PodScheduled"': _object(**_kept("type", "status", "reason")),
-    '"PodResizePending"': _object(**_kept("type", "reason")),
-    '"Ready"': _object(("status",), status=_capture("ready"), last_transition_time=_capture("since")),
-}
-_RULE: Final = _object(
-    **_kept("api_version", "kind"),
-    metadata=_object(
-        name=_capture("name"),
-        uid=_capture("uid"),
-        creation_timestamp=_capture("created"),
-        labels=("facet", LABELS, "keep"),
-        owner_references=("facet", OWNERS, "keep"),
-        resource_version=_capture("version"),
-        deletion_timestamp=("mark", _SLOTS["deleted"], TOLD_TO_STOP),
-        managed_fields=("span", _SLOTS["managed"]),
-        namespace=("note", _SLOTS["namespace"]),
-        annotations=("object", dict.fromkeys((*READ_ANNOTATIONS, DELAY_ANNOTATION), "keep"), ()),
-    ),
-    spec=("alike", _object(
-        node_name=_capture("node"),
-        containers=("array", _CONTAINER),
-        init_containers=("array", _CONTAINER),
-        ephemeral_containers=("array", _CONTAINER),
-        volumes=("facet", VOLUMES, ("array", _VOLUME)),
-        affinity=("facet", AFFINITY, "keep"),
-        **_kept(
-            "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",
-            "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
-            "resources", "termination_grace_period_seconds", "scheduler_name",
-        ),
-    )),
-    status=("alike", _object(
-        nominated_node_name=_capture("nominated"),
-        start_time=_capture("started"),
-        conditions=("array", ("switch", "type", _CONDITIONS)),
-        container_statuses=_STATUS,
-        init_container_statuses=_STATUS,
-        **_kept("phase", "resource_claim_statuses", "allocated_resources", "resources"),
-    )),
-)  # fmt: skip
+_NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 
 class ScannedItems(msgspec.Struct, frozen=True, eq=False):
@@ -168,7 +93,7 @@ class PodReader:
 
     def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
         self._threads = threads
-        self._projector = _projection.Projector(_RULE, len(_SLOTS), _FACETS)
+        self._projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
         self._known = TextClasses(self._projector, interner, finished=finished)
         self._nodes = _projection.StringNumbers()
 
