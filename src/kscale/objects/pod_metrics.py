@@ -46,23 +46,9 @@ class PodUsage:
     """
 
     __slots__ = (
-        "_amount",
-        "_names",
-        "_present",
-        "_table",
-        "container",
-        "containers",
-        "ends",
-        "keys",
-        "label_sets",
-        "labels",
-        "namespace",
-        "namespaces",
-        "resources",
-        "time",
-        "whole_units",
-        "window",
-    )
+        "_amount", "_names", "_present", "_table", "container", "containers", "ends", "keys", "label_sets", "labels",
+        "namespace", "namespaces", "resources", "time", "whole_units", "window",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -84,14 +84,14 @@ def build(
     *,
     source: str = "",
     folder: str | os.PathLike[str] = ".",
-    cluster: Sequence[str] = (),
+    cluster: Sequence[str | KubeObject] = (),
     options: Mapping[str, Any] | None = None,
     frequent_loops: bool = True,
 ) -> Setup:
     """The world of a scenario at its beginning. ``folder``: where the files that it names are; ``cluster``: more dumps,
-    by names that are not relative to it; ``options``: of controllers (``cluster_autoscaler``, ``horizontal``, ...) that
-    run with these and not as the scenario says; ``frequent_loops``: whether a Cluster Autoscaler with options from here
-    has them. Raises :class:`~kscale.InputError` with every mistake."""
+    by names that are not relative to it, and objects; ``options``: of controllers (``cluster_autoscaler``,
+    ``horizontal``, ...) that run with these and not as the scenario says; ``frequent_loops``: whether a Cluster
+    Autoscaler with options from here has them. Raises :class:`~kscale.InputError` with every mistake."""
     try:
         begin = from_text(scenario.begin)
     except ValueError as error:
@@ -106,7 +106,7 @@ class _Builder:
     def __init__(self, scenario: Scenario, values: Values, begin: Moment) -> None:
         self.scenario, self.values, self.begin = scenario, values, begin
 
-    def build(self, more: Sequence[str], autoscalers: Callable[..., Autoscalers]) -> Setup:
+    def build(self, more: Sequence[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values = self.scenario, self.values
         objects = self._objects(more)
         groups = self._groups(objects)
@@ -151,9 +151,9 @@ class _Builder:
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def _objects(self, more: Sequence[str]) -> list[KubeObject]:
-        paths = [str(self.values.folder / name) for name in self.scenario.cluster]
-        found = [loaded.obj for loaded in load_objects(*paths, *more)] if paths or more else []
+    def _objects(self, more: Sequence[str | KubeObject]) -> list[KubeObject]:
+        given = [str(self.values.folder / name) for name in self.scenario.cluster] + list(more)
+        found = [loaded.obj for loaded in load_objects(*given)] if given else []
         for i, data in enumerate(self.scenario.objects):
             try:
                 found += [loaded.obj for loaded in load_objects(data, validate=True)]
@@ -230,6 +230,7 @@ class _Builder:
             values.wrong(f"{field}.stock", "is negative")
         return GroupTimes(
             boot=values.spread(entry.boot, f"{field}.boot"),
+            apart=values.duration(entry.apart, f"{field}.apart"),
             ready=values.spread(entry.ready, f"{field}.ready"),
             deletion=values.spread(entry.deletion, f"{field}.deletion"),
             lifetime=None if entry.lifetime is None else values.spread(entry.lifetime, f"{field}.lifetime"),

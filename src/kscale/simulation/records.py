@@ -6,7 +6,7 @@ import msgspec
 
 from kscale.records import Record
 
-__all__ = ["ControllerUse", "CoreHours", "GroupUse", "PendingPods", "QueueUse", "SimulationReport"]
+__all__ = ["ControllerUse", "CoreHours", "GroupUse", "IdealMix", "PendingPods", "QueueUse", "SimulationReport"]
 
 
 class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -63,13 +63,34 @@ class ControllerUse(_Part, frozen=True):
     skipped: int
 
 
+class IdealMix(_Part, frozen=True):
+    """What was ``paid`` for machines of groups with a price, and where it went: ``paid`` is the sum of what follows.
+
+    ``ideal``: the cheapest mix found of the groups' nodes, for as many pods as the load needed just then; no mix costs
+    less than ``bound``. ``hpa``: more for the pods that HPAs had beyond that; ``packing``: more for the nodes that pods
+    were on; ``ca``: ready nodes without pods (but for those of DaemonSets); ``boot``: machines that were no ready nodes
+    yet. Looked at ``moments`` times at even distances: each stands for the time around it. ``methods``: how the bounds
+    were proven; ``volume`` alone is the fast way, without the extra ``[solver]``.
+    """
+
+    moments: int
+    methods: list[str]
+    paid: float
+    ideal: float
+    bound: float
+    hpa: float
+    packing: float
+    ca: float
+    boot: float
+
+
 class SimulationReport(Record, frozen=True):
     """A run of a scenario.
 
     ``seconds``: how long the simulated time was; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is
     absent where a group that had machines has no price; it holds nothing for nodes that are of no group
     (``ungrouped_node_hours``), nor does ``node_hours``. ``actions``: how often autoscalers asked for what and were not
-    refused; ``refusals`` likewise.
+    refused; ``refusals`` likewise. ``ideal`` is there where it was asked for.
     """
 
     KIND = "SimulationReport"
@@ -96,3 +117,4 @@ class SimulationReport(Record, frozen=True):
     refusals: dict[str, int]
     controllers: list[ControllerUse]
     pod_events: int
+    ideal: IdealMix | None = None

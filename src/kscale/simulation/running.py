@@ -11,10 +11,11 @@ from typing import Any, Final
 from kscale.drivers.driver import Driver
 from kscale.drivers.virtual import Repeating, VirtualDrive
 from kscale.effects import SECOND, Moment, to_text
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.meta import KubeObject
 from kscale.simulation.building import Setup
 from kscale.simulation.decisions import DecisionLog
+from kscale.simulation.ideal import IdealMixes
 from kscale.simulation.ledger import Ledger, quantile
 from kscale.simulation.records import (
     ControllerUse,
@@ -75,18 +76,23 @@ def simulate(
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], None] | None = None,
     skip: bool = True,
+    ideal: int = 0,
 ) -> Simulation:
     """Runs a scenario from its beginning to its horizon, or until ``stop`` says so: what was simulated by then counts.
 
     ``progress`` is told (nanoseconds done, of so many). ``skip``: rounds that could only find what the one before
-    found are not run; nothing else comes of it but speed. A setup is run once.
+    found are not run; nothing else comes of it but speed. ``ideal``: at so many moments the cheapest mix of nodes is
+    looked for, beside which the report puts what was paid. A setup is run once. Raises InputError for a negative one.
     """
-    return _Run(setup, skip=skip).run(stop, progress)
+    if ideal < 0:
+        raise InputError(Problem(f"{ideal} is negative", field="ideal"))
+    return _Run(setup, skip=skip, ideal=ideal).run(stop, progress)
 
 
 class _Run:
-    def __init__(self, setup: Setup, *, skip: bool) -> None:
+    def __init__(self, setup: Setup, *, skip: bool, ideal: int) -> None:
         self.setup, self.world = setup, setup.world
+        self.mixes, self.looks = IdealMixes(setup.world), ideal
         self.log = DecisionLog()
         self.ledger = Ledger(self.world.api, self.world.time, self.world.cloud.has_instance)
         self.begin: Moment = self.world.time.now
@@ -117,6 +123,9 @@ class _Run:
         world, end = self.world, self.begin + self.setup.horizon
         world.begin()
         world.time.at(world.time.now, self._sample, rank=HAPPENINGS)
+        for number in range(self.looks):
+            moment = self.begin + self.setup.horizon * (2 * number + 1) // (2 * self.looks)
+            world.time.at(moment, self.mixes.look, rank=HAPPENINGS)
         interrupted = False
         while (due := world.time.next_due) is not None and due <= end:
             if stop():
@@ -203,6 +212,7 @@ class _Run:
                 for drive in self.drives
             ],
             pod_events=self.pod_events,
+            ideal=self.mixes.told(_hours(now - self.begin)),
         )
 
     def _groups(self, now: Moment) -> list[GroupUse]:

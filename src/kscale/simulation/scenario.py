@@ -114,6 +114,8 @@ class MachineEntry(ApiStruct, forbid_unknown_fields=True):
     group: str = ""
     boot: Time = "60s"
     """From being asked for to being a node."""
+    apart: str = "0s"
+    """The machines of one increase become nodes each so much later than the one before."""
     ready: Time = "0s"
     """From then to being ready."""
     deletion: Time = "30s"

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import simulation_blocks
 from kscale.cli.words import pods
+from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from kscale.simulation import SimulationReport
@@ -41,6 +42,20 @@ def command(
             "--to", metavar="DIR", help="Also write the report, the decisions (JSON lines) and timelines (Parquet)."
         ),
     ] = None,
+    context: Annotated[
+        str,
+        typer.Option("--context", metavar="NAME", help="The cluster begins as this context of the kubeconfig is now."),
+    ] = "",
+    kubeconfig: Annotated[
+        str,
+        typer.Option("--kubeconfig", metavar="FILE", help="Where --context stands; empty: KUBECONFIG, ~/.kube/config."),
+    ] = "",
+    ideal: Annotated[
+        int,
+        typer.Option(
+            "--ideal", metavar="N", min=0, help="Look N times for the cheapest mix of nodes, and split what was paid."
+        ),
+    ] = 0,
     show: Show,
 ) -> Answer:
     """Runs autoscalers in a simulated cluster, in virtual time: what it costs, how long pods wait, what they did.
@@ -48,6 +63,7 @@ def command(
     The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the first node that fits.
     The same scenario and seed give the same run. Ctrl-C ends it early: what was simulated by then is shown.
     """
+    from kscale.cli.context import read_context
     from kscale.simulation import build, read_scenario, simulate
 
     found = read_scenario(scenario)
@@ -55,10 +71,15 @@ def command(
         found = replace(found, horizon=horizon)
     if seed is not None:
         found = replace(found, seed=seed)
+    if kubeconfig and not context:
+        raise InputError(Problem("is read for --context, which is not given", field="--kubeconfig"))
     with show.terminal.step("reading"):
-        setup = build(found, source=str(scenario), folder=scenario.parent, cluster=filename or ())
+        live = read_context(context, kubeconfig) if context else ()
+        setup = build(found, source=str(scenario), folder=scenario.parent, cluster=[*(filename or ()), *live])
     with show.terminal.step("simulating") as tell, _interruptible() as stop:
-        run = simulate(setup, stop=stop, progress=lambda done, of: tell(f"simulating: {done * 100 // of} %"))
+        run = simulate(
+            setup, stop=stop, progress=lambda done, of: tell(f"simulating: {done * 100 // of} %"), ideal=ideal
+        )
     if to is not None:
         with show.terminal.step("writing"):
             files = run.write(to)
@@ -138,6 +159,7 @@ def simulation_view(report: SimulationReport) -> View:
             Table(columns, queues),
         ],
         footer=[
+            *_ideal(report),
             f"Core-hours: {offered}.",
             f"Pods: {pending.pods:,} looked for a node, the longest for {_time(pending.max)}{left}.",
             f"Done: {_counts(report.actions) or 'nothing'}{refused}.",
@@ -145,6 +167,20 @@ def simulation_view(report: SimulationReport) -> View:
         ],
         names=[each.group for each in report.groups],
     )
+
+
+def _ideal(report: SimulationReport) -> list[str]:
+    """Where the money went, if that was asked for."""
+    found = report.ideal
+    if found is None:
+        return []
+    fast = "" if "column_generation" in found.methods or not found.methods else " by the fast bound, without [solver]"
+    text = (
+        f"Paid {found.paid:,.2f} = {found.ideal:,.2f} cheapest mix found for the load (at least {found.bound:,.2f}"
+        f"{fast}) + {found.hpa:,.2f} pods beyond it (HPA) + {found.packing:,.2f} packing "
+        f"+ {found.ca:,.2f} nodes without pods (CA) + {found.boot:,.2f} booting."
+    )
+    return [text]
 
 
 def _counts(found: dict[str, int]) -> str:

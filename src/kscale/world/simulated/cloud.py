@@ -95,8 +95,8 @@ class SimulatedCloud(Provider):
         if atomic and not pool.times.in_stock(pool.billed + delta - 1, self._time.now):
             raise ProviderError(f"{delta} machines cannot be had at once", CLOUD_ERROR)
         pool.target += delta
-        for _ in range(delta):
-            self._begin(pool)
+        for number in range(delta):
+            self._begin(pool, after=number * pool.times.apart)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Lowers the target, but not below the machines that there are."""
@@ -155,7 +155,7 @@ class SimulatedCloud(Provider):
         if replaced:
             self._begin(pool)
 
-    def _begin(self, pool: Pool, *, boots: bool = True) -> None:
+    def _begin(self, pool: Pool, *, boots: bool = True, after: int = 0) -> None:
         now = self._time.now
         pool.count(now)
         name = f"{pool.group.id}-{pool.made}"
@@ -174,7 +174,7 @@ class SimulatedCloud(Provider):
         if not boots:
             self._booted(pool, machine)
         elif not self._draws.happens(pool.times.failures, "failure", machine.name):
-            takes = self._draws.duration(pool.times.boot, "boot", machine.name)
+            takes = after + self._draws.duration(pool.times.boot, "boot", machine.name)
             self._later(takes, machine, pool, self._booted)
 
     def _booted(self, pool: Pool, machine: Machine) -> None:

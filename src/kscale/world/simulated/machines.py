@@ -14,7 +14,8 @@ __all__ = ["GroupTimes", "Machine", "Pool"]
 class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How the machines of a group behave.
 
-    ``boot``: from being asked for to being a node; ``ready``: from then to being ready; ``deletion``: from being told
+    ``boot``: from being asked for to being a node, ``apart``: those of one increase each so much later than the one
+    before; ``ready``: from then to being ready; ``deletion``: from being told
     to go to being gone; ``lifetime``: after so long a machine is lost, and another one comes in its place (None:
     never). ``failures``: of a million machines so many never become nodes. ``stock``: so many there can be at once
     (None: as many as you like); ``out_of_stock``: (begin, end) in which none can be had at all; ``creation``: until a
@@ -22,6 +23,7 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     boot: Spread = Spread.fixed(60 * SECOND)
+    apart: int = 0
     ready: Spread = Spread.fixed(0)
     deletion: Spread = Spread.fixed(30 * SECOND)
     lifetime: Spread | None = None

@@ -16,13 +16,14 @@ from kscale.snapshot.snapshot import Snapshot
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.turns import HAPPENINGS
 
-__all__ = ["ClusterView"]
+__all__ = ["NOT_IN_COLUMNS", "ClusterView"]
 
 _Told = Callable[[str, KubeObject | None, KubeObject | None], None]
-_NOT_IN_COLUMNS: Final = frozenset(
+NOT_IN_COLUMNS: Final = frozenset(
     {"ConfigMap", "Event", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
      "Lease", "Deployment", "LimitRange"}
 )  # fmt: skip
+"""Kinds that a cluster in columns has no use for."""
 
 
 class ClusterView:
@@ -66,7 +67,7 @@ class ClusterView:
         self.version[kind] = item.metadata.resource_version
         if isinstance(item, Pod):
             self._take_pod(key, old, new)
-        elif kind not in _NOT_IN_COLUMNS:
+        elif kind not in NOT_IN_COLUMNS:
             if new is None:
                 self.cluster.remove(kind, key)
             else:

@@ -1,0 +1,137 @@
+"""What the nodes of a simulated cluster would have cost at best, and where the rest went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kscale.capacity.mix import ALL, MixOptions, mix
+from kscale.effects import SECOND
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricSpec
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.owners import is_daemonset_pod
+from kscale.simulation.records import IdealMix
+from kscale.snapshot.cluster import Cluster
+from kscale.world.simulated.owned_pods import Key
+from kscale.world.simulated.view import NOT_IN_COLUMNS
+from kscale.world.simulated.world import SimulatedWorld
+
+__all__ = ["IdealMixes"]
+
+_EFFORT: Final = 200_000
+"""Of each search: about a fifth of a second."""
+
+
+class IdealMixes:
+    """Looks at a world now and then (:meth:`look`), and splits what its machines cost at that moment.
+
+    Of the machines that are paid for, some are no ready nodes yet (boot), some have no pods but those of DaemonSets
+    (CA); the pods of the others would fit on the cheapest mix of nodes of the same groups (packing), and if each HPA
+    had only as many pods as its load needs just then, on a cheaper one still (HPA). Nodes of no group have no price:
+    they and their pods are left out, as are groups without one.
+    """
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+        self._moments = 0
+        self._methods: set[str] = set()
+        self._sums = dict.fromkeys(("paid", "ideal", "bound", "hpa", "packing", "ca", "boot"), 0.0)
+
+    def look(self) -> None:
+        """Takes the present moment in."""
+        pools = [pool for pool in self._world.cloud.pools.values() if pool.group.price is not None]
+        nodes = self._world.api.of("Node")
+        on: dict[str, list[Pod]] = {}
+        for pod in self._world.api.of("Pod").values():
+            if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed") and not is_daemonset_pod(pod):
+                on.setdefault(pod.spec.node_name, []).append(pod)
+        paid = boot = idle = 0.0
+        pods: list[Pod] = []
+        for pool in pools:
+            price = pool.group.price or 0.0
+            for machine in pool.machines.values():
+                if machine.error is not None:
+                    continue
+                paid += price
+                node, mine = nodes.get(machine.name), on.get(machine.name, ())
+                pods += mine
+                if node is None or (not mine and not _is_ready(node)):
+                    boot += price
+                elif not mine:
+                    idle += price
+        groups = [pool.group for pool in pools]
+        packed, bound = self._cheapest(groups, pods)
+        surplus = set(self._surplus(pods))
+        if surplus:
+            ideal, bound = self._cheapest(groups, [pod for pod in pods if pod.key not in surplus])
+        else:
+            ideal = packed
+        self._moments += 1
+        found = (paid, ideal, bound, packed - ideal, paid - boot - idle - packed, idle, boot)
+        for name, value in zip(self._sums, found, strict=True):
+            self._sums[name] += value
+
+    def _cheapest(self, groups: Sequence[NodeGroup], pods: Sequence[Pod]) -> tuple[float, float]:
+        """What an hour costs of the cheapest nodes found for some pods, and at least."""
+        if not pods or not groups:
+            return 0.0, 0.0
+        others = (item for item in self._world.api if item.kind not in NOT_IN_COLUMNS | {"Node", "Pod"})
+        plan = mix(
+            Cluster([*others, *pods]),
+            groups,
+            pods=ALL,
+            options=MixOptions(bound_effort=_EFFORT, plan_effort=_EFFORT),
+        )
+        self._methods.add(plan.bound.method)
+        return plan.cost, plan.cost if plan.bound.cost is None else plan.bound.cost
+
+    # -- how many pods the load needs --------------------------------------------------------------------------------
+
+    def _surplus(self, pods: Sequence[Pod]) -> Iterator[str]:
+        """The pods that HPAs have beyond what the load needs, by key: those that came last."""
+        there = {pod.key for pod in pods}
+        for hpa in self._world.api.of("HorizontalPodAutoscaler").values():
+            target = hpa.spec.scale_target_ref
+            key = target.kind, hpa.namespace, target.name
+            mine = [pod for pod in self._world.load.pods.of_workload(key) if pod.key in there]
+            needed = self._needed(hpa, key, mine)
+            if needed is not None:
+                yield from (pod.key for pod in mine[needed:])
+
+    def _needed(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
+        """How many pods would bring usage to the targets of an HPA; None: it goes by something else, too."""
+        found = [self._needed_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
+        needed = [each for each in found if each is not None]
+        if not pods or not needed or len(needed) < len(found):
+            return None
+        least = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
+        return min(max(*needed, least), hpa.spec.max_replicas)
+
+    def _needed_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
+        source, now = spec.resource, self._world.time.now
+        if source is None or not pods:
+            return None
+        used = self._world.load.used(key, source.name, now - SECOND, now)
+        if source.target.average_utilization is not None:
+            requests = [each.resources.requests or {} for each in pods[0].spec.containers]
+            whole = sum(each[source.name].milli_value() for each in requests if source.name in each)
+            target = whole * source.target.average_utilization
+        elif source.target.average_value is not None:
+            target = source.target.average_value.milli_value() * 100
+        else:
+            return None
+        if used is None or target <= 0:
+            return None
+        return -(-used * self._world.load.pods.ready(key) * 100 // target)
+
+    def told(self, hours: float) -> IdealMix | None:
+        """What it comes to over a run of so many hours; None: nobody has looked."""
+        if not self._moments:
+            return None
+        each = {name: value * hours / self._moments for name, value in self._sums.items()}
+        return IdealMix(moments=self._moments, methods=sorted(self._methods), **each)
+
+
+def _is_ready(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)

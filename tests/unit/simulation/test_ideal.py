@@ -1,0 +1,105 @@
+"""What was paid, split beside the cheapest mix of nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from kscale import InputError
+from kscale.cli.commands.simulate import simulation_view
+from kscale.records import to_json
+from kscale.simulation import Scenario, Simulation, build, simulate
+from unit.simulation.test_simulation import ran, scenario
+
+HPA: dict[str, Any] = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 20},
+}
+HALF = {"type": "Utilization", "averageUtilization": 50}
+SLOW = {"type": "AverageValue", "averageValue": "400m"}
+JOBS = {"type": "External", "external": {"metric": {"name": "jobs"}, "target": {"type": "Value", "value": "1"}}}
+
+
+def looked(ideal: int, **more: Any) -> Simulation:
+    return simulate(build(msgspec.convert(scenario(**more), Scenario)), ideal=ideal)
+
+
+def split(run: Simulation) -> dict[str, float]:
+    found = run.report.ideal
+    assert found is not None
+    parts = {name: getattr(found, name) for name in ("ideal", "hpa", "packing", "ca", "boot")}
+    assert found.paid == pytest.approx(sum(parts.values()))
+    assert found.bound <= found.ideal + 1e-9
+    return {name: round(value, 6) for name, value in parts.items()}
+
+
+def group(target: int) -> dict[str, Any]:
+    return {**scenario()["groups"][0], "target": target, "price": 1.0}
+
+
+def cpu(target: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "needed"),
+    [([cpu(HALF)], 4), ([cpu(SLOW)], 5), ([cpu(HALF), JOBS], 6)],
+    ids=["half", "value", "something else, too"],
+)
+def test_pods_that_nobody_needs_and_nodes_that_nobody_uses(metrics: list[dict[str, Any]], needed: int) -> None:
+    hpa = {**HPA, "spec": {**HPA["spec"], "metrics": metrics}}
+    run = looked(
+        2,
+        horizon="1h",
+        objects=[*scenario()["objects"], hpa],
+        groups=[{**group(7), "max": 7}],
+        load=[{"workload": "Deployment/shop/web", "total": {"cpu": 2}}],
+        controllers={},
+    )
+    # Six pods, each on a node of its own: two nodes would do, and for those that are needed perhaps one.
+    nodes = -(-needed // 4)
+    assert split(run) == {"ideal": nodes, "hpa": 2 - nodes, "packing": 4, "ca": 1, "boot": 0}
+
+
+def test_machines_that_boot_and_pods_that_are_spread() -> None:
+    run = looked(2, horizon="10m", groups=[{**group(1), "price": 6.0}], machines=[{"boot": "4m"}])
+    assert split(run) == {"ideal": 1.5, "hpa": 0, "packing": 0, "ca": 0, "boot": 0.5}
+    spread = {
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+             "labelSelector": {"matchLabels": {"app": "web"}}}
+        ]
+    }  # fmt: skip
+    web = msgspec.json.decode(msgspec.json.encode(scenario()["objects"][0]))
+    web["spec"]["template"]["spec"] |= spread
+    web["spec"]["replicas"] = 4
+    found = looked(1, objects=[web], groups=[group(2)], world={"scheduler": "scores"}, controllers={}, horizon="1h")
+    assert split(found) == {"ideal": 1, "hpa": 0, "packing": 1, "ca": 0, "boot": 0}
+
+
+def test_looking_changes_nothing_else() -> None:
+    more = {"horizon": "20m", "machines": [{"boot": "90s"}]}
+    plain, found = ran(**more), looked(3, **more)
+    assert plain.report.ideal is None
+    assert to_json(replace(found.report, ideal=None)) == to_json(plain.report)
+    assert found.decisions.to_bytes() == plain.decisions.to_bytes()
+
+
+def test_what_is_said_of_it() -> None:
+    report = looked(1, groups=[{**group(7), "max": 7}], controllers={}, horizon="1h").report
+    assert report.ideal is not None
+    first = simulation_view(report).footer[0]
+    assert first.startswith("Paid 7.00 = 2.00 cheapest mix found for the load (at least 1.")
+    assert first.endswith("+ 4.00 packing + 1.00 nodes without pods (CA) + 0.00 booting.")
+    fast = replace(report, ideal=replace(report.ideal, methods=["volume"]))
+    assert "by the fast bound, without [solver]" in simulation_view(fast).footer[0]
+    with pytest.raises(InputError, match="-1 is negative"):
+        looked(-1)
+    unpriced = {**group(1), "price": None}
+    nothing = looked(1, groups=[{key: value for key, value in unpriced.items() if value is not None}], horizon="1h")
+    assert split(nothing) == dict.fromkeys(("ideal", "hpa", "packing", "ca", "boot"), 0)

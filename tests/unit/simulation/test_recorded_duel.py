@@ -1,0 +1,212 @@
+"""A Cluster Autoscaler in virtual time makes the calls that upstream's binary made when it was recorded.
+
+The cases and what was recorded of upstream are those of the duel (``docs/duel.md``). Its runs begin in wall clock, with
+processes that take their time to start, and every loop of theirs takes some, too. So moments are told from the call
+before: what passes until the next must be what passed in one of upstream's runs, give or take one loop.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from e2e.duel.case import CASES, Case, Group, Step, Until, read_case
+from e2e.duel.facts import CloudCall, read_logs
+from e2e.duel.programs import CLUSTER_AUTOSCALER, PROGRAMS
+from kscale.ca.flag_parsing import parse_flags
+from kscale.ca.options import AutoscalingOptions
+from kscale.cli.commands.serve.expander import ranker
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
+from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.virtual import VirtualDrive
+from kscale.effects import (
+    SECOND,
+    Action,
+    ApiError,
+    DecreaseTargetSize,
+    Delete,
+    DeleteNodes,
+    Emit,
+    IncreaseSize,
+    Moment,
+    Outcome,
+    Patch,
+)
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.scheduling.scores.options import ScoreOptions
+from kscale.snapshot.loading import load_objects
+from kscale.world.protocols import Ranker
+from kscale.world.simulated.draws import MILLION, Spread
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.turns import DRIVERS
+from kscale.world.simulated.world import SimulatedWorld, WorldOptions
+from unit.world.simulated_cases import T0
+
+RECORDED = CASES.parent / "recorded"
+NAMES = sorted(path.stem for path in CASES.iterdir() if CLUSTER_AUTOSCALER in read_case(path).programs)
+_KINDS = {"pods": "Pod", "statefulsets": "StatefulSet", "deployments": "Deployment"}
+
+
+def group_of(given: Group) -> NodeGroup:
+    offered = {"cpu": given.cpu, "memory": given.memory, "pods": "110"}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": given.name, "labels": {"group": given.name, **given.labels}},
+        "status": {"capacity": offered, "allocatable": offered, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return NodeGroup(
+        id=given.name,
+        min_size=given.least,
+        max_size=given.most,
+        target_size=given.start,
+        template=NodeTemplate(node=from_dict(node, Node)),
+        price=given.price,
+    )
+
+
+class Run:
+    """A case in virtual time; ``calls``: as the duel records them."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case, self.calls = case, list[CloudCall]()
+        self.reasons: set[str] = set()
+        self.left = [rule.times for rule in case.refuse]
+        pods = PodTimes(start=Spread.fixed(0), termination=Spread.fixed(0))
+        options = WorldOptions(pods=pods, scores=ScoreOptions())
+        self.world = world = SimulatedWorld(now=T0, options=options, ranker=self.ranker(folder))
+        world.perform.fault = self.fault
+        for given in case.groups:
+            times = GroupTimes(
+                boot=Spread.fixed(round(given.boot * SECOND)),
+                apart=round(given.apart * SECOND),
+                deletion=Spread.fixed(0),
+                failures=0 if given.registers else MILLION,
+            )
+            world.cloud.add(group_of(given), times)
+        for data in case.objects:
+            for loaded in load_objects(data):
+                world.add(loaded.obj)
+        world.begin()
+        self.wait(2.0)  # nodes and pods are there before the autoscaler is, as in the duel
+        self.drive = self.autoscaler()
+
+    def ranker(self, folder: Path) -> Ranker | None:
+        """What the autoscaler of the case asks which group should grow."""
+        if not self.case.expander:
+            return None
+        offered = {each.name: {"status": {"allocatable": {"cpu": each.cpu}}} for each in self.case.groups}
+        groups = [{"id": each.name, "price": each.price, "template": offered[each.name]} for each in self.case.groups]
+        (folder / "groups.json").write_text(json.dumps(groups))
+        return ranker(self.case.expander[0], str(folder / "groups.json"))
+
+    def autoscaler(self) -> VirtualDrive:
+        more = ["--expander=grpc"] if self.case.expander else []
+        known = [*PROGRAMS[CLUSTER_AUTOSCALER].flags, *more, *self.case.programs[CLUSTER_AUTOSCALER]]
+        flags = dict(flag.removeprefix("--").split("=", 1) for flag in known)
+        self.loop = float(flags["scan-interval"].removesuffix("s"))
+        del flags["cloud-provider"], flags["v"]
+        options = AutoscalingOptions(**parse_flags([f"{name}={value}" for name, value in flags.items()]).values)
+        world = self.world
+        driver = ClusterAutoscaler(
+            options,
+            AutoscalerProcess(dra=False, frequent_loops=True),
+            world.clock,
+            HealthCheck(HealthCheckOptions(), world.time.now),
+            NodeBoard(),
+        )
+        return VirtualDrive(driver, world.stores(driver.watches), world.time, self.perform, rank=DRIVERS)
+
+    def perform(self, action: Action, now: Moment) -> Outcome:
+        outcome = self.world.perform(action, now)
+        if isinstance(action, Emit):
+            self.reasons.update(event.reason for event in action.events)
+        if isinstance(action, IncreaseSize | DecreaseTargetSize | DeleteNodes):
+            rest = action.nodes if isinstance(action, DeleteNodes) else [action.delta]
+            self.calls.append(
+                CloudCall(
+                    at=(now - T0) / SECOND,
+                    group=action.group,
+                    what=" ".join([type(action).__name__, *(str(each).removeprefix("sim:///") for each in rest)]),
+                    refused="" if outcome.error is None else outcome.error.message,
+                )
+            )
+        return outcome
+
+    def fault(self, action: Action, now: Moment) -> ApiError | None:
+        del now
+        for i, rule in enumerate(self.case.refuse):
+            group = getattr(action, "group", None)
+            if type(action).__name__ == rule.call and rule.group in ("", group) and self.left[i]:
+                self.left[i] -= 1
+                return ApiError(rule.message, reason="cloudProviderError")
+        return None
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> list[CloudCall]:
+        for step in self.case.steps:
+            self.step(step)
+        self.wait(self.case.rest)
+        self.drive.stop()
+        return self.calls
+
+    def wait(self, seconds: float) -> None:
+        self.world.time.run(self.world.time.now + round(seconds * SECOND))
+
+    def step(self, step: Step) -> None:
+        assert step.samples is None
+        assert step.create == step.start == step.restart == []
+        if step.path:
+            kind, name = _KINDS[step.path.split("/")[-2]], step.path.split("/")[-1]
+            written = {"kind": kind, "api_version": "v1", "namespace": "default", "name": name}
+            change = Delete(**written) if step.delete else Patch(**written, type="merge", patch=step.patch)
+            assert self.world.perform(change, self.world.time.now).error is None
+        if step.until is not None:
+            end = self.world.time.now + round(step.within * SECOND)
+            while not self.holds(step.until):
+                assert self.world.time.now < end, f"{step.until}: {self.calls}"
+                self.wait(0.1)
+        self.wait(step.wait)
+
+    def holds(self, until: Until) -> bool:
+        assert until.status == "" == "".join(until.says)
+        phases = [pod.status.phase for pod in self.world.api.of("Pod").values()]
+        found = {
+            "nodes": len(self.world.api.of("Node")),
+            "calls": len(self.calls),
+            "running": phases.count("Running"),
+            "pending": phases.count("Pending"),
+        }
+        wanted = {name: getattr(until, name) for name in found if getattr(until, name) is not None}
+        enough = all(found[name] >= wanted[name] if name == "calls" else found[name] == wanted[name] for name in wanted)
+        return enough and (not until.event or until.event in self.reasons)
+
+
+def asked(calls: list[CloudCall]) -> list[tuple[str, str, str]]:
+    return sorted((call.group, call.what, call.refused) for call in calls)
+
+
+def gaps(calls: list[CloudCall]) -> list[float]:
+    """Seconds from each call to the next."""
+    return [after.at - before.at for before, after in pairwise(calls)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_calls_within_a_loop(name: str, tmp_path: Path) -> None:
+    run = Run(read_case(CASES / f"{name}.yaml"), tmp_path)
+    calls = run.run()
+    upstream = [log.calls for log in read_logs(RECORDED / f"{name}.jsonl.gz")]
+    assert all(asked(calls) == asked(each) for each in upstream)
+    for mine, theirs in zip(gaps(calls), zip(*map(gaps, upstream), strict=True), strict=True):
+        assert min(theirs) - run.loop <= mine <= max(theirs) + run.loop
+
+
+def test_all_cases_of_the_autoscaler_are_held() -> None:
+    assert NAMES == ["asked", "balance", "drain", "held", "lost", "refused"]
