@@ -24,13 +24,13 @@ WritingStatus = Get | Create | Patch
 
 
 def write_status(
-    p: Progress, status: ClusterAutoscalerStatus, options: AutoscalingOptions, now: Moment
+    p: Progress, text: str, options: AutoscalingOptions, now: Moment
 ) -> StepsOf[WritingStatus, str | None]:
-    """Puts the status into its ConfigMap, which is made where there is none. What went wrong, if anything did: upstream
-    only logs it."""
+    """Puts the text of a status into its ConfigMap, which is made where there is none. What went wrong, if anything
+    did: upstream only logs it."""
     namespace, name = options.namespace, options.status_config_map_name
     metadata = {"annotations": {LAST_UPDATED: time_text(now)}}
-    data = {"status": status_text(status, now)}
+    data = {"status": text}
     found = yield from p.act(Get(kind="ConfigMap", namespace=namespace, name=name))
     if found.error is None:
         changes = {"metadata": metadata, "data": data}

@@ -28,7 +28,7 @@ from kscale.ca.static_autoscaler.steady import (
     next_difference,
     repeated,
 )
-from kscale.ca.status_config_map import write_status
+from kscale.ca.status_config_map import status_text, write_status
 from kscale.drivers.debugging_snapshot import went_by
 from kscale.drivers.health import HealthCheck
 from kscale.drivers.pretending import described
@@ -299,7 +299,8 @@ class ClusterAutoscaler:
             observation("memory_limits_bytes", limits.memory_total.max * GIB, direction="maximum"),
         )
         if limits.write_status_configmap and not self.process.dry_run:
-            problem = yield from write_status(progress, initializing_status(), limits, progress.now)
+            text = status_text(initializing_status(), progress.now)
+            problem = yield from write_status(progress, text, limits, progress.now)
             if problem is not None:
                 raise NotStartedError(f"Failed to init status ConfigMap: {problem}")
         cloud = yield from progress.act(Refresh())  # taints of an earlier process are removed from nodes of groups only

@@ -120,11 +120,13 @@ def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
     if gone:
         return ("deleted",)
     made = from_text(node.metadata.creation_timestamp)
-    starting = later(made, _STARTING_FOR_1_3) >= now and any(
+    starting = any(
         (each.type, each.status) in _NOT_STARTED_1_3 and from_text(each.last_transition_time) - made < _SET_WITHIN_1_3
         for each in node.status.conditions
     )
-    return ("not_started",) if starting else ("unready",)
+    if not starting:
+        return ("unready",)
+    return ("not_started",) if later(made, _STARTING_FOR_1_3) >= now else ("unready", "long_not_started")
 
 
 def find_unregistered(

@@ -64,6 +64,8 @@ class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
     unregistered: list[str] = []
     long_unregistered: list[str] = []
     resource_unready: list[str] = []
+    long_not_started: list[str] = []
+    """Those of the unready that take too long to start; only release 1.3 tells them apart."""
 
 
 class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):

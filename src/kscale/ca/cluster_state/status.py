@@ -27,7 +27,7 @@ from kscale.ca.cluster_state.status_document import (
 )
 from kscale.ca.cluster_state.upcoming import is_scaling_up
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import Moment, to_text
+from kscale.effects import SECOND, Moment, to_text
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
@@ -61,8 +61,8 @@ def cluster_status(
     """
     before = state.last_status
     known = {} if before is None or before.node_groups is UNSET else {each.name: each for each in before.node_groups}
-    probed = _text(state.last_update)
-    scanned = _text(state.last_scale_down_update)
+    probed = _text(state.last_update, options)
+    scanned = _text(state.last_scale_down_update, options)
     found = []
     for group in groups:
         if group.upcoming:
@@ -103,8 +103,14 @@ def _since(old: _C, new: _C) -> _C:
     return replace(new, last_transition_time=old.last_transition_time if same else new.last_probe_time)
 
 
-def _text(time: Moment | None) -> str | None:
-    return None if time is None else to_text(time)
+def _text(time: Moment | None, options: AutoscalingOptions) -> str | None:
+    """As the API prints it: in whole seconds, but in the text of release 1.3 in nanoseconds."""
+    if time is None:
+        return None
+    printed, rest = to_text(time), time % SECOND
+    if printed is None or not (options.legacy and rest):
+        return printed
+    return f"{printed.removesuffix('Z')}.{rest:09d}Z"
 
 
 def _counts(known: GroupReadiness) -> NodeCounts:
@@ -149,7 +155,7 @@ def _group_scale_up(
     if is_scaling_up(state, group.id):
         status = IN_PROGRESS
     elif not is_group_healthy(state, group.id, options):
-        status = UNHEALTHY
+        status = BACKOFF if options.legacy else UNHEALTHY  # release 1.3 had one word for both
     elif backoff is not None:
         status = BACKOFF
         info = BackoffInfo(

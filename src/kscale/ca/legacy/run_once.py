@@ -4,7 +4,7 @@ What differs from today's: machines that were removed end the loop, and so does 
 should long have registered make a cluster unhealthy; the cloud is not asked whether machines still run; nothing looks
 for machines that could not be made; a scale-up ends the loop, and its error is the loop's; nodes that are coming are in
 no simulation; the loop waits for empty nodes to go, and while a node is drained no other goes; there are no soft taints
-and no minimum sizes. The status document of that release, a text of its own, is not written.
+and no minimum sizes. The status is a text (:mod:`kscale.ca.legacy.status_text`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kscale.ca.actionable import not_actionable
+from kscale.ca.cluster_state import cluster_status, register_candidates
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.event_subjects import status_event
 from kscale.ca.legacy.actuation import LegacyDeleting, delete_empty_nodes, free_ready_nodes, start_draining
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop, LegacyScalingUp
+from kscale.ca.legacy.status_text import shown_1_3, status_1_3
 from kscale.ca.legacy.unregistered import remove_unregistered_1_3
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
 from kscale.ca.repair import Repair, Repairing, fix_node_group_size_steps
@@ -32,12 +34,15 @@ from kscale.ca.static_autoscaler.ending import EndedError
 from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
+from kscale.ca.status_config_map import WritingStatus, write_status
 from kscale.effects import DeleteGroup, Emit, Observe, Progress, Refresh, StepsOf, Wait
 from kscale.objects.core import Pod
 
 __all__ = ["LegacyLooping", "LegacyRunOnce"]
 
-LegacyLooping = LegacyScalingUp | LegacyDeleting | Repairing | Refresh | DeleteGroup | Observe | Wait | Emit
+LegacyLooping = (
+    LegacyScalingUp | LegacyDeleting | Repairing | WritingStatus | Refresh | DeleteGroup | Observe | Wait | Emit
+)
 """What a whole loop asks for."""
 
 
@@ -48,6 +53,7 @@ class LegacyRunOnce:
         self, p: Progress, scene: Scene, up: LegacyScaleUpLoop, actuator: Actuator, inputs: LoopInputs
     ) -> None:
         self.p, self.scene, self.up, self.actuator, self.inputs = p, scene, up, actuator, inputs
+        self.looked = False
         self.options, self.now = scene.options, scene.now
         self.report = LoopReport(
             state=up.state, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings
@@ -67,6 +73,8 @@ class LegacyRunOnce:
                 yield from self.shrink()
         except EndedError as end:
             report.ended, report.error = end.why, None if end.error is None else end.error.record
+        if self.looked and self.options.write_status_configmap:
+            yield from self.show()
         if report.error is not None and report.error.type != TRANSIENT_ERROR:
             yield from p.observe(observation("errors_total", type=report.error.type))
         if report.successful:
@@ -87,6 +95,7 @@ class LegacyRunOnce:
         if idle is not None:
             self.up.forget_unneeded()
             yield from p.observe(*observing.of_nothing())
+            yield from self.write(idle.message)
             if idle.tell:
                 yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
             raise EndedError(idle.message)
@@ -104,6 +113,22 @@ class LegacyRunOnce:
             raise EndedError(error=AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)) from None
         yield from p.observe(*observing.of_readiness(self.up.state.cluster, scene.groups, options))
         yield from timer.stop()
+        self.looked = True
+
+    def show(self) -> StepsOf[WritingStatus, None]:
+        """What that release deferred until the loop was over, however it ended."""
+        scene, now = self.scene, self.now
+        status = cluster_status(self.up.state.cluster, scene.groups, now=now, options=self.options)
+        cluster = replace(self.up.state.cluster, last_status=status)
+        self.up.state = replace(self.up.state, cluster=cluster)
+        self.report.status = status
+        yield from self.write(status_1_3(status, cluster))
+
+    def write(self, message: str) -> StepsOf[WritingStatus, None]:
+        if self.options.write_status_configmap:
+            problem = yield from write_status(self.p, shown_1_3(message, self.now), self.options, self.now)
+            if problem is not None:
+                self.scene.warnings.append(problem)
 
     def repair(self) -> StepsOf[LegacyLooping, None]:
         p, scene, options, now = self.p, self.scene, self.options, self.now
@@ -156,7 +181,9 @@ class LegacyRunOnce:
                 profile=inputs.profile,
             ),
         )
-        self.up.state = plan.state
+        unneeded = [item.name for item in plan.unneeded]
+        cluster = register_candidates(plan.state.cluster, unneeded, scene.groups, self.now)
+        self.up.state = replace(plan.state, cluster=cluster)
         yield from p.observe(observation("unneeded_nodes_count", len(plan.unneeded)))
         yield from timer.stop()
         if plan.chosen is None:  # cool-down, or a node is being drained

@@ -21,7 +21,7 @@ from kscale.ca.similarity import Comparator
 from kscale.ca.state import LoopState
 from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
-from kscale.ca.status_config_map import WritingStatus, write_status
+from kscale.ca.status_config_map import WritingStatus, status_text, write_status
 from kscale.effects import (
     Delete,
     DeleteGroup,
@@ -114,6 +114,7 @@ class LoopUnderWay:
 
     def show(self) -> StepsOf[WritingStatus, None]:
         assert self.report.status is not None
-        problem = yield from write_status(self.p, self.report.status, self.options, self.now)
+        text = status_text(self.report.status, self.now)
+        problem = yield from write_status(self.p, text, self.options, self.now)
         if problem is not None:
             self.scene.warnings.append(problem)

@@ -130,7 +130,9 @@ def test_the_config_map_is_made_or_changed() -> None:
 
     def written(answers: dict[type, Any]) -> tuple[list[Any], str | None]:
         ran = performed(
-            write_status(Progress(N0), status, OPTIONS, N0), lambda action: answers.get(type(action)), now=N0
+            write_status(Progress(N0), status_text(status, N0), OPTIONS, N0),
+            lambda action: answers.get(type(action)),
+            now=N0,
         )
         return ran.actions, ran.value
 
