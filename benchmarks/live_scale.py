@@ -181,10 +181,8 @@ async def measured(
             loop_cpu = await spent(player, lambda: asyncio.sleep(given.loops * SCAN))
             most_memory = player.memory("VmHWM")
             player.kill()
-            cloud.calls.clear()
-            player.start("--scan-interval=1h")
-            await until(player, lambda: bool(cloud.calls))
-            await quiet(player)  # from now on it watches, and nothing else
+            player.start("--scan-interval=1h")  # it watches, and nothing else
+            await quiet(player)
             event_cpu = await spent(player, change_pods)
         except Exception as error:
             raise RuntimeError(player.tail()) from error
@@ -208,10 +206,12 @@ async def spent(player: Player, does: Callable[[], Awaitable[None]]) -> float:
 
 
 async def quiet(player: Player) -> None:
-    """Until it has done nearly nothing for five seconds."""
-    async with asyncio.timeout(300):
+    """Until it has done nearly nothing for fifteen seconds in a row: what is there is listed."""
+    async with asyncio.timeout(600):
         await asyncio.sleep(SCAN)
-        while await spent(player, lambda: asyncio.sleep(5)) > 0.1:
+        left = 3
+        while left:
+            left = left - 1 if await spent(player, lambda: asyncio.sleep(5)) < 0.1 else 3
             player.check()
 
 
