@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import random
@@ -24,6 +25,14 @@ EXTRAS = "certificates,cli,dask,data,dra,grpc,kube,metrics,plots,plugins,regex,s
 
 MINORS = (11, 12, 13, 14)
 TRIED = ["tests/native", "tests/golden"]
+
+
+def pythons() -> list[str]:
+    """Every Python that wheels are for and that is on the path: one that runs, which a shim of pyenv may not."""
+    found = [path for minor in MINORS if (path := shutil.which(f"python3.{minor}"))]
+    return [
+        path for path in found if not subprocess.run([path, "--version"], check=False, capture_output=True).returncode
+    ]
 
 
 def groups(*names: str) -> list[str]:
@@ -201,14 +210,21 @@ def versus(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def fuzz(session: nox.Session) -> None:
-    """Search with Atheris for input that gives an error without a name: `-- [--seconds N] [TARGET ...]`."""
-    given = [*session.posargs]
-    seconds = given.pop(given.index("--seconds") + 1) if "--seconds" in given else "60"
-    names = [name for name in given if name != "--seconds"]
+    """Search with Atheris for input that gives an error without a name: `-- [--seconds N | --hours N] [TARGET ...]`.
+
+    Seconds are those of each target, hours those of all together. What was found before is where a search begins.
+    """
+    parser = argparse.ArgumentParser(prog="nox -s fuzz --")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--hours", type=float)
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    given = parser.parse_args(session.posargs)
     run(session, "python", "-m", "pip", "install", "-q", "atheris>=2.3")
     python = str(environment(session) / "python")
-    for name in names or session.run(python, "tests/fuzz", external=True, silent=True).split():
-        run(session, "python", "tests/fuzz", name, "--seconds", seconds)
+    names = given.targets or str(session.run(python, "tests/fuzz", external=True, silent=True)).split()
+    seconds = given.seconds if given.hours is None else int(given.hours * 3600 / len(names))
+    for name in names:
+        run(session, "python", "tests/fuzz", name, "--seconds", str(seconds))
 
 
 @nox.session(venv_backend="none")
@@ -317,8 +333,7 @@ def wheel(session: nox.Session) -> None:
         old.unlink()
     session.run("python", "-m", "build", "--sdist", "--outdir", str(out))
     (sdist,) = out.glob("*.tar.gz")
-    pythons = session.posargs or [found for minor in MINORS if (found := shutil.which(f"python3.{minor}"))]
-    for number, python in enumerate(pythons):
+    for number, python in enumerate(session.posargs or pythons()):
         folder = Path(session.create_tmp(), str(number)).resolve()
         shutil.rmtree(folder, ignore_errors=True)
         session.run(python, "-m", "venv", str(folder), external=True)
