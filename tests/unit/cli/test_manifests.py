@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import sys
 import tomllib
 from base64 import b64decode
 from collections.abc import Callable, Sequence
@@ -178,6 +179,15 @@ def test_the_role_names_what_a_flag_names(program: str, flag: str, verbs: set[st
     ((before, after),) = changed
     assert (after["resourceNames"], {*after["verbs"]}) == (["mine"], verbs)
     assert {**before, "resourceNames": ["mine"]} == after
+
+
+def test_flags_are_read_where_nothing_is_installed_that_typer_has_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation of its own has no click: typer brings what it needs of it."""
+    monkeypatch.setitem(sys.modules, "click", None)
+    assert run(*COMMAND, "--flag=--v=4").code == 0
+    found = run(*COMMAND, "--flag=--no-such-flag")
+    assert found.code == 2
+    assert "Invalid value for --flag: No such option: --no-such-flag" in found.stderr
 
 
 def test_a_cloud_that_there_is_not() -> None:

@@ -76,15 +76,13 @@ def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
 
     Raises BadParameter for what the program does not take, and for ``--help``, with which it would do nothing else.
     """
-    from click import UsageError
-
     from kscale.cli.app import command_of
 
     entry = find(" ".join(arguments[:2]))
     assert entry is not None, arguments
     try:
         context = command_of(entry).make_context(entry.name, list(arguments[2:]), help_option_names=[])
-    except UsageError as error:
+    except typer.TyperException as error:
         raise typer.BadParameter(error.format_message(), param_hint="--flag") from None
     values: dict[str, Any] = context.params
     for group in option_groups(import_module(entry.module).command, values).values():
