@@ -69,6 +69,23 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert [page for page in pages if page not in (*index, "index")] == []
 
 
+def test_every_benchmark_is_in_the_table() -> None:
+    folder = ROOT / "benchmarks"
+    named = set(re.findall(r"^\| `(bench_\w+)`", (folder / "README.md").read_text(), re.MULTILINE))
+    assert named == {each.stem for each in folder.glob("bench_*.py")}
+
+
+FIGURE = re.compile(r"\d (?:ms|us|µs)\b|\bCPU (?:time|second)|written within \d+ MiB")
+FIGURES = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if FIGURE.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", FIGURES, ids=[str(page.relative_to(ROOT)) for page in FIGURES])
+def test_pages_with_figures_name_what_measures_them(page: Path) -> None:
+    found = re.findall(r"\bbenchmarks/\w+\.py", page.read_text())
+    assert found
+    assert [each for each in found if not (ROOT / each).exists()] == []
+
+
 LINKS = re.compile(r"\]\((?!https?:|mailto:|#)([^()\s#]+)(?:#[^()\s]*)?\)")
 LINKED = [
     *ROOT.glob("*.md"),

@@ -207,6 +207,8 @@ class Decisions:
         Raises what :attr:`problems` holds of it.
         """
         origin, row = self._known(), range(len(self))[row]
+        if row in self.problems:
+            raise self.problems[row]
         refusal = self.refusals.get(self.keys[row])
         return as_if_done(
             self.machine(row),

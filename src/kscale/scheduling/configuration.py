@@ -70,7 +70,11 @@ def plugin_set(given: Any, path: str) -> tuple[dict[str, int], set[str]]:
     for field in ("enabled", "disabled"):
         entries = enumerate(items_of(found.get(field) or [], f"{path}.{field}"))
         read = [fields_of(each, f"{path}.{field}[{i}]", {"name", "weight"}) for i, each in entries]
-        sets.append([(str(entry.get("name", "")), entry.get("weight") or 0) for entry in read])
+        weights = [number_of(entry.get("weight") or 0, f"{path}.{field}[{i}].weight") for i, entry in enumerate(read)]
+        for i, weight in enumerate(weights):
+            if not 0 <= weight < 2**31:
+                raise invalid(f"{path}.{field}[{i}].weight", weight, "not in valid range [0, 2147483647]")
+        sets.append([(str(entry.get("name", "")), weight) for entry, weight in zip(read, weights, strict=True)])
     enabled, disabled = sets
     for i, (name, _) in enumerate(enabled):
         if not is_known(name):

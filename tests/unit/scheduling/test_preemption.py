@@ -13,7 +13,7 @@ from kscale.scheduling.preemption import Preemption, preempt
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
 from reference.preemption import preempted
-from unit.scheduling.test_scores import node, pod
+from unit.scheduling.score_cases import node, pod
 
 Json = dict[str, Any]
 BUDGET = {

@@ -209,13 +209,15 @@ def test_arguments_of_scores() -> None:
 @pytest.mark.parametrize(
     ("profile", "text"),
     [
-        (config("NodeResourcesFit", scoringStrategy={"type": "RequestedToCapacityRatio"}), "at least one point must"),
         (
             config("NodeResourcesFit", scoringStrategy={"type": "Best"}),
             r'args\.scoringStrategy\.type: Unsupported value: "Best": supported values: "LeastAllocated"',
         ),
         (
-            config("NodeResourcesFit", scoringStrategy={"resources": [{"name": "cpu", "weight": 101}]}),
+            config(
+                "NodeResourcesFit",
+                scoringStrategy={"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 101}]},
+            ),
             r"resources\[0\]\.weight: Invalid value: 101: resource weight of cpu not in valid range \(0, 100\]",
         ),
         (
@@ -223,8 +225,38 @@ def test_arguments_of_scores() -> None:
             r"weight: Invalid value: 2",
         ),
         (
-            config("NodeResourcesFit", scoringStrategy={"resources": [{"name": "cpu"}, {"name": "cpu"}]}),
+            config(
+                "NodeResourcesFit",
+                scoringStrategy={"type": "MostAllocated", "resources": [{"name": "cpu"}, {"name": "cpu"}]},
+            ),
             "Duplicate value",
+        ),
+        (
+            config("NodeResourcesFit", scoringStrategy={"resources": [{"name": "cpu"}]}),
+            r'scoringStrategy\.type: Unsupported value: "": supported values: "LeastAllocated", "MostAllocated", "Req',
+        ),
+        (
+            config("NodeResourcesFit", scoringStrategy={"type": "LeastAllocated", "requestedToCapacityRatio": {}}),
+            r"scoringStrategy\.requestedToCapacityRatio: Forbidden: must be nil when type is not RequestedToCapacityR",
+        ),
+        (
+            config("NodeResourcesFit", scoringStrategy={"type": "RequestedToCapacityRatio"}),
+            r"scoringStrategy\.requestedToCapacityRatio: Required value: must be specified when type is RequestedToC",
+        ),
+        (
+            config(
+                "NodeResourcesFit",
+                scoringStrategy={"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": []}},
+            ),
+            r"requestedToCapacityRatio\.shape: Required value: at least one point must be specified",
+        ),
+        (
+            enabled("score", {"NodeAffinity": -1}),
+            r"plugins\.score\.enabled\[0\]\.weight: Invalid value: -1: not in valid range \[0, 2147483647\]",
+        ),
+        (
+            enabled("score", {"NodeAffinity": "2"}),
+            r"plugins\.score\.enabled\[0\]\.weight is '2', not a whole number",
         ),
         (config("InterPodAffinity", hardPodAffinity=1), "unknown field"),
         (

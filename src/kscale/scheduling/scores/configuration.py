@@ -18,7 +18,7 @@ from kscale.scheduling.configuration import (
     plugin_set,
     plugins_everywhere,
 )
-from kscale.scheduling.scores.options import DEFAULT_WEIGHTS, ScoreOptions
+from kscale.scheduling.scores.options import DEFAULT_WEIGHTS, ScoreOptions, wrong_point
 
 __all__ = ["score_options"]
 
@@ -72,20 +72,26 @@ def _resources(given: Any, path: str) -> dict[str, int]:
         entry = fields_of(each, f"{path}[{i}]", {"name", "weight"})
         name = str(entry.get("name", ""))
         if name in found:
-            raise InputError(f'invalid KubeSchedulerConfiguration: {path}[{i}].name: Duplicate value: "{name}"')
+            raise _refused(f"{path}[{i}].name", f'Duplicate value: "{name}"')
         found[name] = number_of(entry.get("weight") or 1, f"{path}[{i}].weight")
     return found
 
 
+def _refused(path: str, why: str) -> InputError:
+    return InputError(f"invalid KubeSchedulerConfiguration: {path}: {why}")
+
+
 def _shape(given: Any, path: str) -> tuple[tuple[int, int], ...]:
-    """The points of a function (``validateFunctionShape``)."""
+    """The points of a function."""
     points: list[tuple[int, int]] = []
     for i, each in enumerate(items_of(given or [], path)):
         point = fields_of(each, f"{path}[{i}]", {"utilization", "score"})
-        at = _within(point.get("utilization") or 0, 0, 100, f"{path}[{i}].utilization")
-        if points and at <= points[-1][0]:
-            raise invalid(f"{path}[{i}].utilization", at, "values must be sorted in increasing order")
-        points.append((at, _within(point.get("score") or 0, 0, 10, f"{path}[{i}].score")))
+        at, score = (number_of(point.get(field) or 0, f"{path}[{i}].{field}") for field in ("utilization", "score"))
+        points.append((at, score))
+    wrong = wrong_point(points)
+    if wrong is not None:
+        place, field, value, reason = wrong
+        raise invalid(f"{path}[{place}].{field}", value, reason)
     return tuple(points)
 
 
@@ -98,30 +104,29 @@ def _within(given: Any, low: int, high: int, path: str, otherwise: str | None = 
 
 def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     path = f"{path}.scoringStrategy"
-    strategy = fields_of(args.get("scoringStrategy") or {}, path, {"type", "resources", "requestedToCapacityRatio"})
-    found: dict[str, Any] = {}
-    if strategy.get("type"):
-        if strategy["type"] not in _selecting.STRATEGIES:
-            known = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
-            raise InputError(
-                f'invalid KubeSchedulerConfiguration: {path}.type: Unsupported value: "{strategy["type"]}": '
-                f"supported values: {known}"
-            )
-        found["fit_strategy"] = strategy["type"]
+    if args.get("scoringStrategy") is None:
+        return {}
+    strategy = fields_of(args["scoringStrategy"], path, {"type", "resources", _RATIO})
+    type_ = strategy.get("type") or ""
+    if type_ not in _selecting.STRATEGIES:
+        known = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
+        raise _refused(f"{path}.type", f'Unsupported value: "{type_}": supported values: {known}')
+    found: dict[str, Any] = {"fit_strategy": type_}
     if strategy.get("resources"):
         found["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
         for i, (name, weight) in enumerate(resources.items()):
             reason = f"resource weight of {name} not in valid range (0, 100]"
             _within(weight, 1, 100, f"{path}.resources[{i}].weight", reason)
-    ratio = fields_of(strategy.get("requestedToCapacityRatio") or {}, f"{path}.requestedToCapacityRatio", {"shape"})
-    points = _shape(ratio.get("shape"), f"{path}.requestedToCapacityRatio.shape")
-    if found.get("fit_strategy") == "RequestedToCapacityRatio":
-        if not points:
-            where = f"{path}.requestedToCapacityRatio.shape"
-            raise InputError(
-                f"invalid KubeSchedulerConfiguration: {where}: Required value: at least one point must be specified"
-            )
-        found["fit_shape"] = points
+    path, ratio = f"{path}.{_RATIO}", strategy.get(_RATIO)
+    if type_ != "RequestedToCapacityRatio":
+        if ratio is not None:
+            raise _refused(path, "Forbidden: must be nil when type is not RequestedToCapacityRatio")
+        return found
+    if ratio is None:
+        raise _refused(path, "Required value: must be specified when type is RequestedToCapacityRatio")
+    found["fit_shape"] = _shape(fields_of(ratio, path, {"shape"}).get("shape"), f"{path}.shape")
+    if not found["fit_shape"]:
+        raise _refused(f"{path}.shape", "Required value: at least one point must be specified")
     return found
 
 
@@ -161,6 +166,7 @@ def _volume_binding(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 _IGNORE: Final = "ignorePreferredTermsOfExistingPods"
 _PERCENTAGE: Final = "percentageOfNodesToScore"
+_RATIO: Final = "requestedToCapacityRatio"
 _TIMEOUT: Final = "bindTimeoutSeconds"
 _READERS = {
     "NodeResourcesFit": _fit,

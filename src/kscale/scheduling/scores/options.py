@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -13,7 +13,7 @@ from kscale.errors import InputError
 from kscale.objects.core import PreferredSchedulingTerm
 from kscale.scheduling.arguments import short
 
-__all__ = ["DEFAULT_WEIGHTS", "ScoreOptions", "Scoring"]
+__all__ = ["DEFAULT_WEIGHTS", "ScoreOptions", "Scoring", "wrong_point"]
 
 DEFAULT_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -89,22 +89,36 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError("balanced_resources: NodeResourcesBalancedAllocation scores no resources")
         if (self.fit_strategy == "RequestedToCapacityRatio") is not bool(self.fit_shape):
             raise InputError("fit_shape: points go with RequestedToCapacityRatio, at least one")
-        _rising(self.fit_shape, "fit_shape")
+        _check_shape(self.fit_shape, "fit_shape")
         if not self.volume_shape:
             raise InputError("volume_shape: at least one point")
-        _rising(self.volume_shape, "volume_shape")
+        _check_shape(self.volume_shape, "volume_shape")
         _within(self.hard_pod_affinity_weight, 0, 100, "hard_pod_affinity_weight")
         _within(self.percentage_of_nodes_to_score, 0, 100, "percentage_of_nodes_to_score")
 
 
-def _rising(shape: tuple[tuple[int, int], ...], what: str) -> None:
-    last = -1
-    for at, score in shape:
-        _within(at, 0, 100, f"{what}: percent in use")
-        _within(score, 0, 10, f"{what}: score")
-        if at <= last:
-            raise InputError(f"{what}: the points do not rise")
-        last = at
+def wrong_point(shape: Sequence[tuple[int, int]]) -> tuple[int, str, int, str] | None:
+    """The first point of a function that upstream refuses (``validateFunctionShape``): (place, field, value, why);
+    None: all are right."""
+    for i, (at, score) in enumerate(shape):
+        if not 0 <= at <= 100:
+            return i, "utilization", at, "not in valid range [0, 100]"
+        if i and at <= shape[i - 1][0]:
+            return i, "utilization", at, "values must be sorted in increasing order"
+        if not 0 <= score <= 10:
+            return i, "score", score, "not in valid range [0, 10]"
+    return None
+
+
+def _check_shape(shape: tuple[tuple[int, int], ...], what: str) -> None:
+    for i, point in enumerate(shape):
+        for field, value in zip(("utilization", "score"), point, strict=True):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InputError(f"{what}[{i}].{field} is {short(value)}, not a whole number")
+    wrong = wrong_point(shape)
+    if wrong is not None:
+        i, field, value, reason = wrong
+        raise InputError(f"{what}[{i}].{field}: Invalid value: {value}: {reason}")
 
 
 def _within(value: Any, low: int, high: int, what: str) -> None:

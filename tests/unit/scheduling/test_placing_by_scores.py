@@ -1,0 +1,112 @@
+"""What placing by scores promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.errors import NativeError
+from kscale.scheduling.place import PlaceState
+from unit.scheduling.score_cases import ZONE, asks, many, node, pod, spreads, wishing
+
+
+def test_pods_go_where_there_is_most_room_and_are_counted_there() -> None:
+    snapshot = kscale.Cluster([node("small", "2", str(4 << 30)), node("large", "8", str(16 << 30))]).snapshot()
+    pods = [pod(f"p{i}", {"cpu": "1", "memory": "2Gi"}) for i in range(5)]
+    found = kscale.place(snapshot, pods, scores=kscale.ScoreOptions())
+    assert [found.placement[f"default/p{i}"] for i in range(5)] == ["large", "large", "large", "small", "large"]
+    assert found.snapshot_after.pod_count.tolist() == [1, 4]
+
+
+def test_the_search_goes_on_where_it_ended() -> None:
+    """Of 200 nodes 100 are enough: half of 48 percent is less."""
+    snapshot = kscale.Cluster(many(200)).snapshot()
+    state = PlaceState()
+    found = []
+    for i in range(3):
+        result = kscale.place(snapshot, [pod(f"p{i}", asks(100, 1))], state=state, scores=kscale.ScoreOptions())
+        found += result.placement.values()
+        state = result.state
+        snapshot = result.snapshot_after
+    assert found == ["n000", "n100", "n001"]
+    assert state.cursor == 100
+    every = kscale.ScoreOptions(percentage_of_nodes_to_score=100)
+    assert kscale.place(snapshot, [pod("q", asks(100, 1))], scores=every).state.cursor == 0
+
+
+def test_nodes_that_a_prefilter_names_and_nodes_that_are_refused() -> None:
+    snapshot = kscale.Cluster(many(3)).snapshot()
+    fields = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in ("n001", "n002", "gone")]
+    named = {"nodeSelectorTerms": [{"matchFields": [field]} for field in fields]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": named}}
+    options = kscale.ScoreOptions()
+    found = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options)
+    assert found.placement == {"default/p": "n001"}
+    found = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options, unacceptable_nodes=["n001"])
+    assert found.placement == {"default/p": "n002"}
+    found = kscale.place(snapshot, [pod("p")], scores=options, unacceptable_nodes=["n000", "n001", "n002"])
+    assert found.unschedulable == ["default/p"]
+
+
+def test_a_cordoned_node_takes_what_tolerates_it() -> None:
+    snapshot = kscale.Cluster([node("n", unschedulable=True)]).snapshot()
+    tolerant = pod("t", tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
+    found = kscale.place(snapshot, [pod("p"), tolerant], scores=kscale.ScoreOptions())
+    assert (found.placement, found.unschedulable) == ({"default/t": "n"}, ["default/p"])
+
+
+def test_without_plugins_the_first_node_is_the_one() -> None:
+    snapshot = kscale.Cluster([node("a", "1"), node("b", "64")]).snapshot()
+    found = kscale.place(snapshot, [pod("p", asks(100, 1))], scores=kscale.ScoreOptions(weights={}))
+    assert found.placement == {"default/p": "a"}
+    assert found.state.cursor == 1
+
+
+def test_a_wish_that_cannot_be_read_is_an_error_where_nodes_are_compared() -> None:
+    broken = pod("p", labels={"app": "a"}, **spreads(ZONE))
+    broken["spec"]["topologySpreadConstraints"][0]["labelSelector"] = {
+        "matchExpressions": [{"key": "app", "operator": "Near", "values": ["a"]}]
+    }
+    operator = {"key": "foo", "operator": "Near", "values": ["a"]}
+    unreadable = pod("q", **wishing({"weight": 1, "preference": {"matchExpressions": [operator]}}))
+    for one in (broken, unreadable):
+        key = f"default/{one['metadata']['name']}"
+        two = kscale.Cluster(many(2)).snapshot()
+        assert kscale.place(two, [one], scores=kscale.ScoreOptions()).unschedulable == [key]
+        assert kscale.node_scores(two, one).total == []
+        alone = kscale.Cluster(many(1)).snapshot()
+        assert kscale.place(alone, [one], scores=kscale.ScoreOptions()).placement == {key: "n000"}
+
+
+def test_what_only_the_autoscalers_simulator_has() -> None:
+    snapshot = kscale.Cluster(many(1)).snapshot()
+    for given in ({"state": PlaceState(hints={"u": "n000"})}, {"break_on_failure": True}, {"max_looks": 1}):
+        with pytest.raises(kscale.InputError, match="kube-scheduler has no hints"):
+            kscale.place(snapshot, [pod("p")], scores=kscale.ScoreOptions(), **given)
+
+
+def test_scorers_of_the_users() -> None:
+    pytest.importorskip("numba")
+
+    @kscale.plugin.scorer(name="likes-little-room", resources=("example.com/gpu",))
+    def likes_little_room(request: Any, free: Any) -> float:
+        return 100.0 if free[0] - request[0] < 2000 else free[3] * 1.0
+
+    @kscale.plugin.scorer(name="too-much")
+    def too_much(request: Any, free: Any) -> float:
+        return 100.5
+
+    small, large = node("small", "2"), node("large", "8")
+    large["status"]["allocatable"]["example.com/gpu"] = "7"
+    snapshot = kscale.Cluster([large, small]).snapshot()
+    options = kscale.ScoreOptions(weights={}, scorers=((likes_little_room, 3),))
+    found = kscale.node_scores(snapshot, pod("p", asks(500, 1)), scores=options)
+    assert (found.by_plugin, found.total) == ({"likes-little-room": [7, 100]}, [21, 300])
+    pods = [pod(f"p{i}", asks(500, 1)) for i in range(5)]
+    placed = kscale.place(snapshot, pods, scores=options)
+    assert list(placed.placement.values()) == ["small"] * 4 + ["large"]
+    for scoring in (kscale.node_scores, lambda *given, scores: kscale.place(given[0], [given[1]], scores=scores)):
+        with pytest.raises(NativeError, match="'too-much' failed, or gave no score from 0 to 100"):
+            scoring(snapshot, pod("p"), scores=kscale.ScoreOptions(scorers=((too_much, 1),)))
