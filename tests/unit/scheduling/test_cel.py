@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kscale.objects.quantity import Quantity
 from kscale.objects.resource import Device, DeviceAttribute, DeviceCapacity
@@ -101,6 +103,16 @@ DEVICE = Device(
             "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && !cidr('10.1.0.0/16').containsCIDR(cidr('10.0.0.0/8'))",
             True,
         ),
+        ("[?optional.of(1), 2, ?optional.none()] == [1, 2] && [0, ?[7][?0]][1] == 7", True),
+        ("[?device.attributes[device.driver].?absent, 'a'] == ['a'] && [[?optional.none()]] == [[]]", True),
+        ("{'a': true ? 1 : 2, ?'b': optional.of('?'), ?'c': optional.none()} == {'a': 1, 'b': '?'}", True),
+        ("[2, 1].all(i, v, i < v) || ![3, 4].exists(i, v, i == 1 && v == 4) || [5].existsOne(x, x == 6)", False),
+        ("[1, 1, 1].existsOne(i, v, i == v) && [1, 2].existsOne(x, x == 2) && {'a': 'a'}.all(k, v, k == v)", True),
+        ("[4, 5].transformList(i, v, i * v) == [0, 5] && [4, 5].transformList(i, v, v > 4, i) == [1]", True),
+        ("{'a': 1, 'b': 2}.transformMap(k, v, v + 1) == {'a': 2, 'b': 3}", True),
+        ("['x', 'y'].transformMap(i, v, i > 0, v + v) == {1: 'yy'}", True),
+        ("{'a': 'x', 'b': 'y'}.transformMapEntry(k, v, k != 'b', {v: k}) == {'x': 'a'}", True),
+        ("[[1, 2], [3]].all(i, w, w.exists(j, v, v == i + 1 || v == 3)) && [[1].all(i, v, v == 1)].all(b, b)", True),
         ("string(true) + string(1) + string(ip('1.2.3.4')) == 'true11.2.3.4'", True),
         ("' abc '.trim().substring(1).replace('c', 'd') == 'bd' && 'abca'.lastIndexOf('a') == 3", True),
     ],
@@ -123,13 +135,34 @@ def test_cel(expression: str, *, truth: bool) -> None:
         "'abc'.substring(2, 1) == ''",
         "[].max() == 1",
         "cel.bind(a, 1) == 1",
-        "[?optional.of(1)].size() == 1",  # optional elements of literals are not known
+        "[?1].size() == 1",
+        "[1, ?2",
+        "[1].all(i, i, true)",
+        "[1].all(i + 1, v, true)",
+        "[1].transformList(v, v) == [1]",
+        "1.all(i, v, true)",
+        "{'a': 1, 'b': 2}.transformMapEntry(k, v, {'c': v}).size() == 1",
         "device.driver == \x009\0",  # stands for a literal while the text is changed
     ],
 )
 def test_cel_errors(expression: str) -> None:
     with pytest.raises(selectors.SelectorError):
         selectors.selects(expression, GPU, DEVICE)
+
+
+@given(st.lists(st.integers(0, 3), max_size=4))
+def test_macros_of_two_variables(items: list[int]) -> None:
+    pairs = list(enumerate(items))
+    answers = {
+        "all(i, v, v >= i)": all(v >= i for i, v in pairs),
+        "exists(i, v, v == i)": any(v == i for i, v in pairs),
+        "existsOne(i, v, v == i)": sum(v == i for i, v in pairs) == 1,
+        f"transformList(i, v, v > i, v - i) == {[v - i for i, v in pairs if v > i]}": True,
+        f"transformMap(i, v, v + i) == { ({i: v + i for i, v in pairs}) }": True,
+        f"transformMapEntry(i, v, {{i: v}}).all(i, v, v == {items}[i])": True,
+    }
+    for call, truth in answers.items():
+        assert selectors.selects(f"{items}.{call}", GPU, DEVICE) is truth, call
 
 
 @pytest.mark.parametrize("expression", ["!" * 5000 + "true", "1" + " + 1" * 3000 + " == 3001"])
@@ -155,6 +188,13 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
             undeclared("1:21", "nosuch", "device.driver.nosuch() == 'nosuch()'", 20),
         ),
         ("nosuchvar", undeclared("1:1", "nosuchvar", "nosuchvar", 0)),
+        ("device.driver", "must evaluate to bool or the unknown type, not string"),
+        ("device.driver == '' ? 1 : (2 * 3 - -size('a'))", "must evaluate to bool or the unknown type, not int"),
+        ("quantity('1').add(1)", "must evaluate to bool or the unknown type, not kubernetes.Quantity"),
+        ("semver('1.2.3')", "must evaluate to bool or the unknown type, not kubernetes.Semver"),
+        ("'a' + device.driver.lowerAscii()", "must evaluate to bool or the unknown type, not string"),
+        ("1.5 / double('2')", "must evaluate to bool or the unknown type, not double"),
+        ("null", "must evaluate to bool or the unknown type, not null_type"),
         ("isURL(device.driver)", "compilation failed: kscale does not have the function 'isURL'"),
         ("ip('::ffff:1.2.3.4').family() == 6", 'IPv4-mapped IPv6 address "::ffff:1.2.3.4" is not allowed'),
         ("ip('fe80::1%a').family() == 6", 'IP address "fe80::1%a" with zone value is not allowed'),

@@ -15,8 +15,7 @@ __all__ = ["NOT_HAD", "Version", "functions"]
 
 NOT_HAD: Final = frozenset(
     {
-        "format", "url", "isURL", "image", "isImage",
-        "transformList", "transformMap", "transformMapEntry", "existsOne", "authorizer",
+        "format", "url", "isURL", "image", "isImage", "authorizer",
     }
 )  # fmt: skip
 """Functions of upstream's that are not here."""
@@ -67,7 +66,8 @@ class Version:
 
 def functions(types: Any) -> dict[str, Callable[..., Any]]:
     """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
-    return _numbers(types) | _strings(types) | _lists(types) | _optionals(types) | cel_networks.functions(types)
+    parts = _numbers, _strings, _lists, _pairs, _optionals, cel_networks.functions
+    return {name: function for part in parts for name, function in part(types).items()}
 
 
 def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
@@ -214,6 +214,33 @@ def _lists(types: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
+def _pairs(types: Any) -> dict[str, Callable[..., Any]]:
+    """What macros of two variables are made of; see :mod:`~kscale.scheduling.devices.cel_text`."""
+    many, mapping = types.ListType, types.MapType
+
+    def pairs(of: Any) -> Any:
+        if isinstance(of, list):
+            return many([many([types.IntType(i), item]) for i, item in enumerate(of)])
+        if not isinstance(of, dict):
+            raise TypeError("no such overload")
+        return many([many([key, value]) for key, value in of.items()])
+
+    def merged(maps: Any) -> Any:
+        out = mapping()
+        for each in maps:
+            for key, value in each.items():
+                if key in out:
+                    raise ValueError(f"insert failed: key '{key}' already exists")
+                out[key] = value
+        return out
+
+    return {
+        "pairs__of": pairs,
+        "pairs__map": lambda entries: mapping(dict(entries)),
+        "pairs__merged": merged,
+    }
+
+
 def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
     map_type: Any = types.MapType
 
@@ -257,7 +284,14 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
             raise ValueError("optional.none() dereference")
         return of.value
 
+    def there(of: Any) -> bool:
+        if not isinstance(of, Optional):
+            raise TypeError("no such overload")
+        return of.there
+
     return {
+        "literal__list": lambda items: types.ListType([each.value for each in items if there(each)]),
+        "literal__map": lambda entries: map_type({key: each.value for key, each in entries if there(each)}),
         "optional__of": Optional,
         "optional__none": Optional,
         "optional__ofNonZeroValue": lambda given: Optional(given) if given else Optional(),

@@ -9,6 +9,7 @@ from kscale.errors import MissingExtraError
 from kscale.objects.resource import Device, DeviceAttribute
 from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, functions
 from kscale.scheduling.devices.cel_text import plain, where
+from kscale.scheduling.devices.cel_types import result_type
 from kscale.scheduling.devices.selectors import TOO_DEEP, SelectorError, attribute_value
 
 __all__ = ["CelLibrary"]
@@ -57,6 +58,8 @@ class CelLibrary:
             try:
                 tree = self._environment.compile(plain(expression))
                 self._check(expression, tree)
+                if (type_ := result_type(tree)) not in (None, "bool"):
+                    raise SelectorError(f"must evaluate to bool or the unknown type, not {type_}")
                 found = self._programs[expression] = self._environment.program(tree, functions=self._functions)
             except self._celpy.CELParseError as problem:
                 raise SelectorError(f"compilation failed: {problem.args[0]}") from None

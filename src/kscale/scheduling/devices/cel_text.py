@@ -1,8 +1,10 @@
-"""CEL that cel-python does not read, as CEL that it does: ``cel.bind``, optional values, functions of namespaces.
+"""CEL that cel-python does not read, as CEL that it does: ``cel.bind``, optional values, macros of two variables,
+functions of namespaces.
 
 ``cel.bind(v, e, body)`` becomes ``[e].map(v, body)[0]``; ``a.?f`` and ``a[?k]`` become ``a.optional__item(k)``,
-``a.orValue(d)`` becomes a choice between the value of ``a`` and ``d``, and so on; ``sets.contains(a, b)`` becomes
-``sets__contains(a, b)``.
+``a.orValue(d)`` becomes a choice between the value of ``a`` and ``d``, and so on; ``[a, ?o]`` becomes a function of a
+list of optional values; ``m.all(k, v, p)`` becomes the macro of one variable over the pairs of ``m``, with ``k`` and
+``v`` bound to their parts; ``sets.contains(a, b)`` becomes ``sets__contains(a, b)``.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ _CHOICES = {
     "optMap": "([{0}].map({o}, {o}.hasValue() ? optional__of([{o}.value()].map({1}, {2})[0]) : optional__none())[0])",
     "optFlatMap": "([{0}].map({o}, {o}.hasValue() ? [{o}.value()].map({1}, {2})[0] : optional__none())[0])",
 }
+_OPTIONAL = re.compile(r"[\[{,]\s*\?")
+_PAIRS = re.compile(r"\.\s*(all|exists|existsOne|exists_one|transformList|transformMap|transformMapEntry)\s*\(")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -58,7 +63,71 @@ def plain(expression: str) -> str:
             break
         made += 1
         text = text[:start] + _CHOICES[found[1]].format(*parts, o=f"o__{made}") + text[end + 1 :]
+    text = _over_pairs(_with_optional_elements(text))
     return re.sub(r"\0(\d+)\0", lambda match: literals[int(match[1])], text)
+
+
+def _with_optional_elements(text: str) -> str:
+    """``[a, ?o]`` and ``{k: a, ?l: o}`` as functions of optional values: what is there for certain is made one."""
+    while (found := _OPTIONAL.search(text)) is not None:
+        start = found.start() if text[found.start()] in _OPEN else _opening(text, found.start())
+        end = -1 if start < 0 else _closing(text, start + 1)
+        if end < 0 or text[start] == "(":
+            break
+        elements = [_element(part.strip(), is_map=text[start] == "{") for part in _arguments(text[start + 1 : end])]
+        name = "list" if text[start] == "[" else "map"
+        text = f"{text[:start]}literal__{name}([{', '.join(elements)}]){text[end + 1 :]}"
+    return text
+
+
+def _element(text: str, *, is_map: bool) -> str:
+    is_optional, text = text.startswith("?"), text.removeprefix("?")
+    key, value = _entry(text) if is_map else ("", text)
+    value = value if is_optional else f"optional__of({value})"
+    return f"[{key}, {value}]" if is_map else value
+
+
+def _entry(text: str) -> tuple[str, str]:
+    """Key and value of an entry of a map: the colon of a choice is none of an entry."""
+    depth = choices = 0
+    for i, letter in enumerate(text):
+        depth += (letter in _OPEN) - (letter in _CLOSE)
+        if depth == 0 and letter == ":" and not choices:
+            return text[:i], text[i + 1 :]
+        choices += depth == 0 and (letter == "?") - (letter == ":")
+    return text, ""
+
+
+def _over_pairs(text: str) -> str:
+    """Macros of two variables as those of one."""
+    at = made = 0
+    while (found := _PAIRS.search(text, at)) is not None:
+        start, end, name = _operand(text, found.start()), _closing(text, found.end()), found[1]
+        parts = [part.strip() for part in _arguments(text[found.end() : end])]
+        makes = name.startswith("transform")
+        if end >= 0 and name == "existsOne" and len(parts) == 2:
+            text = f"{text[: found.start()]}.exists_one({text[found.end() :]}"
+        two = end >= 0 and len(parts) in ((3, 4) if makes else (3,)) and parts[0] != parts[1]
+        if not two or not all(map(_VARIABLE.fullmatch, parts[:2])):
+            at = found.start() + 1
+            continue
+        made += 1
+        text = text[:start] + _macro(name, text[start : found.start()], f"p__{made}", *parts) + text[end + 1 :]
+        at = start
+    return text
+
+
+def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) -> str:
+    """A macro over the pairs of a list (its places and elements) or of a map."""
+    *conditions, body = [f"[{pair}[0]].map({key}, [{pair}[1]].map({value}, {each})[0])[0]" for each in bodies]
+    pairs = f"pairs__of({of})" + "".join(f".filter({pair}, {each})" for each in conditions)
+    if name == "transformList":
+        return f"{pairs}.map({pair}, {body})"
+    if name == "transformMap":
+        return f"pairs__map({pairs}.map({pair}, [{pair}[0], {body}]))"
+    if name == "transformMapEntry":
+        return f"pairs__merged({pairs}.map({pair}, {body}))"
+    return f"{pairs}.{'exists_one' if name == 'existsOne' else name}({pair}, {body})"
 
 
 def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
@@ -76,6 +145,16 @@ def _closing(text: str, start: int) -> int:
     depth = 1
     for i in range(start, len(text)):
         depth += (text[i] in _OPEN) - (text[i] in _CLOSE)
+        if depth == 0:
+            return i
+    return -1
+
+
+def _opening(text: str, end: int) -> int:
+    """Where the bracket that is open at ``end`` opens; -1 = nowhere."""
+    depth = 1
+    for i in range(end - 1, -1, -1):
+        depth += (text[i] in _CLOSE) - (text[i] in _OPEN)
         if depth == 0:
             return i
     return -1
