@@ -28,6 +28,7 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
+from kscale.simulation.arrivals import openb_arrivals
 from kscale.simulation.autoscalers import Autoscalers
 from kscale.simulation.recorded import completed
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
@@ -108,10 +109,12 @@ class _Builder:
 
     def build(self, more: Sequence[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values = self.scenario, self.values
-        objects = self._objects(more)
+        horizon = values.duration(scenario.horizon, "horizon", least=1)
+        arrivals = openb_arrivals(scenario.openb, values, self.begin, self.begin + horizon)
+        objects = [*self._objects(more), *arrivals.nodes]
         groups = self._groups(objects)
         machines = self._machines(groups)
-        times = self._times(objects)
+        times = arrivals.times(self._times(objects))
         options = WorldOptions(
             seed=scenario.seed,
             latency=values.duration(scenario.world.latency, "world.latency", least=1),
@@ -120,7 +123,6 @@ class _Builder:
             scores=ScoreOptions() if scenario.world.scheduler == "scores" else None,
             preemption=scenario.world.preemption,
         )
-        horizon = values.duration(scenario.horizon, "horizon", least=1)
         sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)
         load = self._load(objects)
         external = self._external(load)
@@ -134,6 +136,7 @@ class _Builder:
             if queue is not None:
                 world.load.queues[key] = queue
         world.metrics.external = external
+        arrivals.enter(world)
         drivers = autoscalers(controllers=scenario.controllers, values=values, world=world).drivers()
         self._check()
         return Setup(

@@ -169,6 +169,16 @@ class Controllers(ApiStruct, forbid_unknown_fields=True):
     vpa_admission: ControllerFlags | None = None
 
 
+class OpenbEntry(ApiStruct, forbid_unknown_fields=True):
+    """A trace of the openb clusters: lists of pods and nodes (CSV, may be gzip), relative to the scenario."""
+
+    pods: str
+    """Each comes at its ``creation_time`` (seconds since the beginning), and works from its ``scheduled_time`` to its
+    ``deletion_time``, however late it gets a node here."""
+    nodes: str = ""
+    """They are there from the beginning on."""
+
+
 class Scenario(ApiStruct, forbid_unknown_fields=True):
     """A cluster, its node groups, what runs on it, and which autoscalers look after it."""
 
@@ -188,6 +198,7 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
     groups: list[dict[str, Any]] | str = []
     """Node groups as in a groups file (see its schema), or the name of such a file. ``target``: size at the beginning.
     """
+    openb: OpenbEntry | None = None
     machines: list[MachineEntry] = []
     pods: list[PodEntry] = []
     load: list[LoadEntry] = []

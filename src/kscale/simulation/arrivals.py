@@ -1,0 +1,85 @@
+"""Pods of a recorded trace: each comes when it came, and works as long as it worked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from msgspec.structs import replace
+
+from kscale.effects import SECOND, Moment
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+from kscale.simulation.openb import OpenbPod, read_openb_nodes, read_openb_pods
+from kscale.simulation.scenario import OpenbEntry
+from kscale.simulation.values import Values
+from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.turns import HAPPENINGS
+from kscale.world.simulated.world import SimulatedWorld
+
+__all__ = ["Arrivals", "openb_arrivals"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """``pods``: what comes, and when; ``work``: of some, by key, how many nanoseconds; ``nodes``: what is there at the
+    beginning."""
+
+    pods: Sequence[tuple[Moment, Pod]] = ()
+    work: Mapping[str, int] = field(default_factory=dict)
+    nodes: Sequence[Node] = ()
+
+    def times(self, usual: Callable[[Pod], PodTimes]) -> Callable[[Pod], PodTimes]:
+        """How long pods take: these work as long as they did, all else is as usual."""
+        if not self.work:
+            return usual
+
+        def times(pod: Pod) -> PodTimes:
+            found, work = usual(pod), self.work.get(pod.key)
+            return found if work is None else replace(found, work=Spread.fixed(work))
+
+        return times
+
+    def enter(self, world: SimulatedWorld) -> None:
+        """They come in a world."""
+        for at, pod in self.pods:
+            world.time.at(at, partial(_come, world, pod), rank=HAPPENINGS)
+
+
+def _come(world: SimulatedWorld, pod: Pod) -> None:
+    world.add(pod)
+
+
+def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end: Moment) -> Arrivals:
+    """What of an openb trace comes from ``begin``, its second 0, up to ``end``. What is wrong ``values`` keeps."""
+    if entry is None:
+        return Arrivals()
+    try:
+        pods = read_openb_pods(values.folder / entry.pods)
+        nodes = read_openb_nodes(values.folder / entry.nodes) if entry.nodes else []
+    except InputError as error:
+        values.problems += error.problems
+        return Arrivals()
+    untimed = next((pod for pod in pods if pod.creation_time is None), None)
+    if untimed is not None:
+        text = f"pod {untimed.name} has no creation_time"
+        values.problems.append(Problem(text, source=str(values.folder / entry.pods), field="openb.pods"))
+        return Arrivals()
+    timed = [(begin + (pod.creation_time or 0) * SECOND, pod) for pod in pods]
+    coming = sorted(((at, pod) for at, pod in timed if at <= end), key=lambda each: each[0])
+    return Arrivals(
+        pods=[(at, from_dict(pod.manifest(), Pod)) for at, pod in coming],
+        work={f"openb/{pod.name}": work for _, pod in coming if (work := _work(pod)) is not None},
+        nodes=[from_dict(node.manifest(), Node) for node in nodes],
+    )
+
+
+def _work(pod: OpenbPod) -> int | None:
+    """From when it had a node until it was deleted."""
+    since = pod.creation_time if pod.scheduled_time is None else pod.scheduled_time
+    if pod.deletion_time is None or since is None:
+        return None
+    return max(pod.deletion_time - since, 0) * SECOND

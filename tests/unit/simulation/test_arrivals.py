@@ -1,0 +1,47 @@
+"""Pods of the openb trace in a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kscale import InputError
+from kscale.simulation import Scenario, Simulation, build, simulate
+from unit.simulation.test_simulation import scenario
+
+PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+late,1000,1024,0,0,,LS,Running,120,,120
+a,3000,1024,0,0,,LS,Running,0,90,30
+b,3000,1024,0,0,,LS,Running,10,400,20
+never,3000,1024,0,0,,LS,Running,1000000,1000001,1000000
+"""
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,4000,8192,0,\n"
+
+
+def run(tmp_path: Path, **more: Any) -> Simulation:
+    (tmp_path / "pods.csv").write_text(PODS)
+    (tmp_path / "nodes.csv").write_text(NODES)
+    entry = {"pods": "pods.csv", "nodes": "nodes.csv"}
+    given = {"objects": [], "groups": [], "controllers": {}, "pods": [{"start": "5s"}], "openb": entry, **more}
+    return simulate(build(msgspec.convert(scenario(**given), Scenario), folder=tmp_path))
+
+
+def test_pods_come_when_they_came_and_work_as_long_as_they_did(tmp_path: Path) -> None:
+    found = run(tmp_path, sample="10s", horizon="300s")
+    columns = found.timeline.columns()
+    rows = list(zip(columns["pods"].tolist(), columns["pending"].tolist(), strict=True))
+    # a: from 0 s, 5 s to start and 60 s of work; b waits from 10 s for its place; late: from 120 s, for ever.
+    assert rows == [(0, 1), *[(1, 1)] * 6, *[(1, 0)] * 5, (1, 1), *[(2, 0)] * (len(rows) - 13)]
+    assert found.report.pending.pods == 3
+    assert found.report.pending.max == 55  # from 10 s to 65 s
+
+
+def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="missing"):
+        run(tmp_path, openb={"pods": "missing.csv"})
+    (tmp_path / "untimed.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n")
+    with pytest.raises(InputError, match="pod a has no creation_time"):
+        run(tmp_path, openb={"pods": "untimed.csv"})
