@@ -1,8 +1,8 @@
 """Any function over any scenarios on any ``concurrent.futures.Executor``.
 
 What all scenarios share is pickled once (protocol 5) and goes once to each worker: through a file in the machine's
-shared memory to processes, by the caller's ``share`` to workers elsewhere (Dask's ``Client.scatter``). Workers are
-trusted, and nothing that somebody else may have written is unpickled.
+shared memory to processes, by the caller's ``share`` to workers elsewhere (Dask's ``Client.scatter``, Ray's object
+store). Workers are trusted, and nothing that somebody else may have written is unpickled.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import pickle
 import secrets
 import tempfile
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
@@ -20,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Done", "Shared", "sweep"]
+__all__ = ["Done", "Reference", "Shared", "sweep"]
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -41,13 +42,32 @@ class Done(Generic[R]):
     error: Exception | None = None
 
 
+class Reference(ABC):
+    """What a task carries instead of what is shared. A worker loads it once: tasks with the same ``token`` share it."""
+
+    token: str
+
+    @abstractmethod
+    def load(self) -> Any:
+        """In a worker: the object."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Reference:
-    """What a task carries instead of the object: where it is, and the sizes of the parts there."""
+class _InFile(Reference):
+    """A file of this machine, and the sizes of the parts in it."""
 
     token: str
     path: str
     sizes: list[int]
+
+    def load(self) -> Any:
+        with open(self.path, "rb") as file:
+            whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        parts, start = [], 0
+        for size in self.sizes:
+            parts.append(whole[start : start + size])
+            start += size
+        return pickle.loads(parts[0], buffers=parts[1:])
 
 
 class Shared:
@@ -69,25 +89,19 @@ class Shared:
         """The file goes away; workers that have it mapped keep it until they end."""
         Path(self.path).unlink(missing_ok=True)
 
-    def reference(self) -> _Reference:
-        return _Reference(self.token, self.path, self.sizes)
+    def reference(self) -> Reference:
+        return _InFile(self.token, self.path, self.sizes)
 
 
 def _shared(reference: Any) -> Any:
     """In a worker: the object of a reference; anything else is itself."""
-    if not isinstance(reference, _Reference):
+    if not isinstance(reference, Reference):
         return reference
-    token, path, sizes = reference.token, reference.path, reference.sizes
-    if token not in _there:
-        with open(path, "rb") as file:
-            whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        parts, start = [], 0
-        for size in sizes:
-            parts.append(whole[start : start + size])
-            start += size
+    if reference.token not in _there:
+        found = reference.load()
         _there.clear()  # one sweep at a time: what an earlier one shared is not needed any more
-        _there[token] = pickle.loads(parts[0], buffers=parts[1:])
-    return _there[token]
+        _there[reference.token] = found
+    return _there[reference.token]
 
 
 def _part(

@@ -41,7 +41,8 @@ def test_a_fleet_is_one_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--executor", "ray://x"), "is not dask://HOST:PORT"),
+        (("--executor", "spark://x"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
+        (("--executor", "ray://"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
         (("--executor", "dask://127.0.0.1:1", "--jobs", 2), "exclude each other"),
     ],
 )

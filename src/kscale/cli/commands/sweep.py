@@ -1,4 +1,4 @@
-"""``kscale sweep``: scenarios by the thousand, on all cores or a Dask cluster; a fleet of dumps in one table."""
+"""``kscale sweep``: scenarios by the thousand, on all cores, a Dask or a Ray cluster; a fleet of dumps in one table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +51,12 @@ def command(
     ] = None,
     executor: Annotated[
         str | None,
-        typer.Option("--executor", metavar="dask://HOST:PORT", help="A Dask scheduler instead (extra [dask])."),
+        typer.Option(
+            "--executor",
+            metavar="URL",
+            help="Other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); ray://HOST:PORT, a Ray "
+            "cluster by its client server (extra [ray]).",
+        ),
     ] = None,
     now: Annotated[
         str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
@@ -125,17 +130,26 @@ def _fleet(source: Dump) -> list[str] | None:
 
 
 @contextmanager
-def _workers(
-    executor: str | None, jobs: int | None
-) -> Iterator[tuple[Executor | int | None, int, Callable[[Any], Any] | None]]:
+def _workers(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
     """(what sweep takes, how many workers, how what is shared reaches them)."""
     if executor is None:
         count = jobs or os.cpu_count() or 1
         yield (None if count == 1 else count), count, None
         return
     scheme, _, address = executor.partition("://")
-    if scheme != "dask" or not address:
-        raise typer.BadParameter(f"{executor!r} is not dask://HOST:PORT", param_hint="--executor")
+    if scheme not in _CLUSTERS or not address:
+        raise typer.BadParameter(
+            f"{executor!r} is neither dask://HOST:PORT nor ray://HOST:PORT", param_hint="--executor"
+        )
+    with _CLUSTERS[scheme](address) as workers:
+        yield workers
+
+
+_Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
+
+
+@contextmanager
+def _of_dask(address: str) -> Iterator[_Workers]:
     try:
         from distributed import Client
     except ImportError:
@@ -147,6 +161,17 @@ def _workers(
     with client, client.get_executor() as pool:
         count = max(1, sum(client.nthreads().values()))
         yield pool, count, lambda base: client.scatter(base, broadcast=True)
+
+
+@contextmanager
+def _of_ray(address: str) -> Iterator[_Workers]:
+    from kscale.capacity.ray_executor import RayExecutor
+
+    with RayExecutor(f"ray://{address}") as pool:
+        yield pool, pool.workers, pool.share
+
+
+_CLUSTERS: dict[str, Callable[[str], AbstractContextManager[_Workers]]] = {"dask": _of_dask, "ray": _of_ray}
 
 
 def _collected(

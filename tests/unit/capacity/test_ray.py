@@ -1,0 +1,60 @@
+"""Sweeps on a local Ray of two cpus, where the extra [ray] is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kscale.capacity.ray_executor import RayExecutor
+from kscale.capacity.sweep import sweep
+from kscale.capacity.whatif.fleet import rows_of_base
+from kscale.capacity.whatif.varying import varied
+from unit.capacity.sweep_functions import added, dies, dies_once
+from unit.capacity.test_sweep import values
+from unit.capacity.test_whatif import base
+
+ray = pytest.importorskip("ray", reason="the extra [ray] is not installed")
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[RayExecutor]:
+    """Workers find the functions of the tests by name."""
+    paths = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[2])}}
+    ray.init(
+        num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000, runtime_env=paths
+    )
+    with RayExecutor() as made:
+        yield made
+    ray.shutdown()
+
+
+def test_what_is_shared_goes_by_the_store(executor: RayExecutor) -> None:
+    assert executor.workers == 2
+    answers = list(
+        sweep(added, range(10, 16), base=np.arange(4), executor=executor, workers=2, chunk=2, share=executor.share)
+    )
+    found = sorted((answer.index, answer.value) for answer in answers)
+    assert found == [(0, 16), (1, 17), (2, 18), (3, None), (4, 20), (5, 21)]
+    assert [str(answer.error) for answer in answers if answer.error is not None] == ["13"]
+
+
+def test_scenarios_are_what_one_process_says(executor: RayExecutor) -> None:
+    scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
+    found = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2, share=executor.share)
+    assert values(found) == list(rows_of_base(base(), scenarios))
+
+
+def test_workers_that_are_lost(executor: RayExecutor, tmp_path: Path) -> None:
+    again = sweep(dies_once, range(8), base=tmp_path / "lost", executor=executor, workers=2, share=executor.share)
+    assert values(again) == list(range(8))
+    with pytest.raises(BrokenExecutor):
+        list(sweep(dies, [1], executor=executor, workers=1))
+
+
+def test_what_a_call_raises(executor: RayExecutor) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        executor.submit(int, "x").result(timeout=60)
