@@ -15,6 +15,7 @@ __all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", 
 # test holds docs/schemas/ to this list.
 DOCUMENTS: dict[str, str] = {
     "CatalogueList": "kscale.capacity.catalogue.records",
+    "ClusterAnswers": "kscale.cli.clusters",
     "CostReport": "kscale.capacity.cost",
     "EstimateReport": "kscale.capacity.records",
     "Explanation": "kscale.capacity.records",

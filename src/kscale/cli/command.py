@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import typer
 
@@ -28,7 +29,7 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
         arguments = _filled(groups, values)
         show = next((value for value in arguments.values() if isinstance(value, Show)), Show())
         show.adopt(typer_context.find_root().params)
-        answer = function(**arguments, **values)
+        answer = _answer(function, arguments | values, show)
         return show.emit(answer) if answer is not None else 0
 
     context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -37,6 +38,18 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
     return run
+
+
+def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], show: Show) -> Answer | None:
+    """What the command says; of several clusters, where its options name them."""
+    for name, value in arguments.items():
+        if isinstance(value, OptionGroup) and (parts := value.apart()):
+            from kscale.cli.clusters import of_all
+
+            answering = cast("Callable[..., Answer]", function)  # who asks about clusters answers
+            commands = {each: partial(answering, **(arguments | {name: part})) for each, part in parts.items()}
+            return of_all(commands, show.terminal)
+    return function(**arguments)
 
 
 def option_groups(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DUMP_COMMAND",
     "DUMP_HELP",
+    "AskedClusters",
+    "Clusters",
     "Dump",
     "Files",
+    "NamingClusters",
     "NamingSource",
     "Source",
     "check_namespace",
@@ -58,6 +61,7 @@ permission to list these kinds in all namespaces (the built-in ClusterRole view,
 and the storage.k8s.io kinds) and nothing else: secrets and configmaps are not read."""
 
 SHOWN = 10  # warnings said without -v
+_QPS, _BURST = 50.0, 300  # as kubectl asks a server
 
 # Kinds whose absence changes an answer, and what is then taken for granted.
 _MATTER: dict[str, str] = {
@@ -89,7 +93,7 @@ class Files(OptionGroup):
 
     def check(self) -> None:
         """Usage that cannot be meant."""
-        if not self.filename:
+        if not self.filename and not self.live:
             raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
         if "" in self.filename:
             raise typer.BadParameter("an empty name is no file; . is this directory", param_hint="-f")
@@ -97,6 +101,11 @@ class Files(OptionGroup):
             raise typer.BadParameter("stdin is closed", param_hint="-f")
         if self.filename.count("-") > 1:
             raise typer.BadParameter("stdin can be read once only, and - is named twice", param_hint="-f")
+
+    @property
+    def live(self) -> bool:
+        """Whether a cluster itself is read."""
+        return False
 
     @property
     def what(self) -> str:
@@ -119,6 +128,11 @@ class Dump(Files):
         int | None,
         typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
     ] = None
+
+    def load(self, terminal: Terminal) -> Cluster:  # noqa: ARG002  # a live cluster has something to say
+        """The cluster. Raises InputError."""
+        with of_dump():
+            return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
 
 @dataclass
@@ -171,6 +185,104 @@ class Source(NamingSource):
         ]
 
 
+@dataclass
+class Clusters(Dump):
+    """The options of a question about a dump, or about clusters themselves."""
+
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--context",
+            metavar="NAME",
+            help="A live cluster instead of a dump, by its context in the kubeconfig. Repeatable: one answer for all.",
+        ),
+    ] = None
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option("--kubeconfig", metavar="FILE", help="Where contexts are; without --context its current one."),
+    ] = None
+    several: bool = field(default=False, init=False)
+    """Whether this is one of several clusters that are asked about."""
+
+    def check(self) -> None:
+        """Usage that cannot be meant."""
+        super().check()
+        if self.live and self.filename:
+            raise typer.BadParameter("-f and a live cluster exclude each other", param_hint="-f")
+        if len(set(self.context or ())) < len(self.context or ()):
+            raise typer.BadParameter("a context is named twice", param_hint="--context")
+
+    def apart(self) -> dict[str, OptionGroup]:
+        """For each context by itself, where there are several."""
+        self.check()
+        names = self.context or []
+        parts: dict[str, OptionGroup] = {}
+        for name in names if len(names) > 1 else []:
+            parts[name] = part = replace(self, context=[name])
+            part.several = True
+        return parts
+
+    def check_alone(self, *options: tuple[str, object]) -> None:
+        """Raises BadParameter for options, by name and value, that are given and mean one cluster only."""
+        for name, value in options:
+            if self.several and value is not None:
+                raise typer.BadParameter("it is of one cluster: name one context", param_hint=name)
+
+    @property
+    def live(self) -> bool:
+        """Whether a cluster itself is read."""
+        return bool(self.context or self.kubeconfig)
+
+    @property
+    def what(self) -> str:
+        """The sources, as they are named in what is said."""
+        if not self.live:
+            return super().what
+        return f"context {self.context[0]}" if self.context else f"the current context of {self.kubeconfig}"
+
+    def words(self) -> list[str]:
+        """The options that name the input, as they would be typed again."""
+        named = [("--context", name) for name in self.context or ()]
+        named += [("--kubeconfig", self.kubeconfig)] if self.kubeconfig else []
+        return [*super().words(), *(word for option, value in named for word in (option, shlex.quote(value)))]
+
+    def load(self, terminal: Terminal) -> Cluster:
+        """The cluster, as a dump or by asking its API server. Raises InputError."""
+        if not self.live:
+            return super().load(terminal)
+        import asyncio
+
+        from kscale.world.clock import SystemClock
+        from kscale.world.kubernetes.aiohttp_transport import connect
+        from kscale.world.kubernetes.kubeconfig import load_access
+        from kscale.world.kubernetes.listing import Listing, list_cluster
+
+        access = load_access(self.kubeconfig or "", context=self.context[0] if self.context else "")
+
+        async def listed() -> Listing:
+            client = connect(access, SystemClock(), qps=_QPS, burst=_BURST)
+            try:
+                return await list_cluster(client)
+            finally:
+                await client.close()
+
+        found = asyncio.run(listed())
+        for kind, why in found.refused.items():
+            terminal.warn(f"{plural(kind, 2)} are not read: {why}")
+        with of_dump():
+            return kscale.load(*found.pages, strict=not self.skip_invalid, threads=self.threads)
+
+
+@dataclass
+class NamingClusters(Clusters, NamingSource):
+    """The options of a question about what is named."""
+
+
+@dataclass
+class AskedClusters(Clusters, Source):
+    """The options of a question about some of the pods."""
+
+
 def manifests(names: Sequence[str], source: Files, namespace: str | None = None) -> list[KubeObject]:
     """The workloads in manifests (``--pod``), in ``namespace`` where they name none. Raises BadParameter where both
     want stdin, and InputError for what holds no workload."""
@@ -209,8 +321,8 @@ def read(
     from kscale.capacity.namespace_labels import pods_in_doubt, warning
 
     source.check()
-    with terminal.step(f"reading {source.what}"), of_dump(), _frozen():
-        cluster = kscale.load(*source.filename, strict=not source.skip_invalid, threads=source.threads)
+    with terminal.step(f"reading {source.what}"), _frozen():
+        cluster = source.load(terminal)
     snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
     if cluster.report is not None:
         say_read(cluster.report, source.what, terminal, matter)

@@ -12,6 +12,10 @@ __all__ = ["OptionGroup", "fields", "parameters"]
 class OptionGroup:
     """Base of the option groups: dataclasses with fields ``Annotated[type, typer.Option(...)] = default``."""
 
+    def apart(self) -> dict[str, OptionGroup]:
+        """Options that name several clusters: the same ones for each cluster by itself, by its name. Else empty."""
+        return {}
+
 
 def fields(group: type[Any]) -> list[str]:
     """The names of a group's options."""

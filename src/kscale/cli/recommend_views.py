@@ -90,8 +90,8 @@ class ShowAdvice(Show):
             documents = list(_objects(cast("Advice", answer), self.output))
             yaml.safe_dump_all(documents, self.terminal.stdout, sort_keys=False)
             return answer.exit_code
-        if self.output is Shape.CSV:
-            _write_csv(cast("RecommendationReport", answer.record), self.terminal.stdout)
+        if self.output is Shape.CSV and isinstance(answer.record, RecommendationReport):  # one of several is a table
+            _write_csv(answer.record, self.terminal.stdout)
             return answer.exit_code
         from kscale.cli.output import render
 

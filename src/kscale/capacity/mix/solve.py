@@ -77,16 +77,17 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     )
     work.run()
     columns = needed[np.array(work.master.kind, dtype=np.intp)], np.array(work.master.pattern, dtype=np.int64)
-    found = work.proof
-    if budget.prove and not same:
-        found = _relaxed(kinds, columns, bound_effort, budget).proof
+    proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = [_diving(strict, cell, columns, plan_effort, budget) for cell in cells]
-    volume = volume_bound(kinds)
-    better = found is not None and found.value >= volume.value
+    found, method = proving.proof, "column_generation"
+    if found is None or not proving.complete:  # else no prices of resources prove more than the tolerance
+        volume = volume_bound(kinds)
+        if found is None or found.value < volume.value:
+            found, method = volume, "volume"
     return Solution(
         packed,
-        found if found is not None and better else volume,
-        "column_generation" if better else "volume",
+        found,
+        method,
         work.objective,
         (bound_effort.spent, plan_effort.spent),
         (bound_effort.stopped, plan_effort.stopped),

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Dump, read
+from kscale.cli.inputs import DUMP_HELP, Clusters, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural, pods
 
@@ -23,7 +23,7 @@ SHOWN = 15
 
 def command(
     *,
-    source: Dump,
+    source: Clusters,
     group_source: GroupSource,
     budget: Annotated[
         float,

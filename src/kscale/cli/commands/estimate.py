@@ -10,7 +10,7 @@ import typer
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Source, manifests, read
+from kscale.cli.inputs import DUMP_HELP, AskedClusters, manifests, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.words import pods, program, rejections
@@ -23,7 +23,7 @@ MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClas
 
 def command(
     *,
-    source: Source,
+    source: AskedClusters,
     group_source: GroupSource,
     ignore_existing: Annotated[
         bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.capacity.records import FitReport, WorkloadFit
-from kscale.cli.inputs import DUMP_HELP, NamingSource, check_namespace, manifests, namespaces_of, read
+from kscale.cli.inputs import DUMP_HELP, NamingClusters, check_namespace, manifests, namespaces_of, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import object_name, on_nodes, plural, rejections
 
@@ -27,7 +27,7 @@ MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
 
 def command(
     *,
-    source: NamingSource,
+    source: NamingClusters,
     pod: Annotated[
         list[str],
         typer.Option("--pod", metavar="FILE|DIR", help="Manifests: Pods, Deployments, Jobs, ... Repeatable."),

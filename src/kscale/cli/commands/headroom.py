@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Dump, manifests, read
+from kscale.cli.inputs import DUMP_HELP, Clusters, manifests, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import headroom_blocks
 from kscale.cli.words import object_name, on_nodes, plural, pods
@@ -25,7 +25,7 @@ MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
 
 def command(
     *,
-    source: Dump,
+    source: Clusters,
     group_source: GroupSource,
     pod: Annotated[
         str | None, typer.Option("--pod", metavar="MANIFEST", help="A file whose first Pod, Deployment, ... is asked.")

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.inputs import DUMP_HELP, AskedClusters, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.words import pods as pods_text
@@ -41,7 +41,7 @@ class Which(StrEnum):
 
 def command(
     *,
-    source: Source,
+    source: AskedClusters,
     group_source: GroupSource,
     pods: Annotated[
         Which,
@@ -84,6 +84,7 @@ def command(
     """
     from kscale.capacity.mix import ALL, MixOptions, mix
 
+    source.check_alone(("--to-groups", to_groups), ("--to-nodepool", to_nodepool))
     if pods is Which.ALL and (source.namespace is not None or source.selector):
         raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
     cluster, snapshot = read(source, show.terminal, matter=MATTER)

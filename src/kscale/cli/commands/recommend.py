@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-import kscale
 from kscale.cli.completion import strategy_names
-from kscale.cli.failures import of_dump
-from kscale.cli.inputs import say_read
+from kscale.cli.inputs import Clusters, say_read
 from kscale.cli.kinds import kind_of
 from kscale.cli.output import Answer
 from kscale.cli.prometheus_options import UsageFlags
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from kscale.series.usage_reader import UsageBatch
 
 __all__ = ["EPILOG", "command"]
+
+_THREADS = 2
 
 EPILOG = """A history comes from Prometheus, Thanos, Mimir or VictoriaMetrics itself
 
@@ -51,14 +51,11 @@ or from kscale generate --usage, to try it."""
 
 def command(
     *,
+    source: Clusters,
     history: History,
     prometheus: UsageFlags,
     show: ShowAdvice,
     settings: Settings,  # type: ignore[valid-type]  # made from the registry of strategies
-    filename: Annotated[
-        list[str],
-        typer.Option("-f", "--filename", metavar="FILE", help="A dump: workloads, pods, VPAs, HPAs. Repeatable."),
-    ],
     namespace: Annotated[
         list[str] | None,
         typer.Option("-n", "--namespace", help="Only this namespace, or those like it: 'team-*'. Repeatable."),
@@ -108,8 +105,6 @@ def command(
     groups: Annotated[
         str | None, typer.Option("-g", "--groups", metavar="FILE", help="With --effect: node groups with prices.")
     ] = None,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="The answer does not depend on it.")] = 2,
-    skip_invalid: Annotated[bool, typer.Option("--skip-invalid", help="Go on without unreadable objects.")] = False,
 ) -> Answer:
     """What requests every workload should have, from what its containers used.
 
@@ -125,9 +120,13 @@ def command(
     chosen = find_strategy(strategy, given)
     options = recommender_options(chosen, {"--min-cpu": min_cpu, "--min-memory": min_memory, "--margin": margin})
     terminal = show.terminal
-    with terminal.step(f"reading {', '.join(filename)}"), of_dump():
-        cluster = kscale.load(*filename, strict=not skip_invalid)
-    say_read(cluster.report, ", ".join(filename), terminal)
+    source.check()
+    source.check_alone(("-o", show.output if show.output in (Shape.VPA, Shape.PATCH) else None))
+    threads = source.threads or _THREADS
+    with terminal.step(f"reading {source.what}"):
+        cluster = source.load(terminal)
+    if cluster.report is not None:
+        say_read(cluster.report, source.what, terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
     history.check()
     prometheus.check()

@@ -9,7 +9,7 @@ import typer
 
 from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Dump, read
+from kscale.cli.inputs import DUMP_HELP, Clusters, read
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import scale_down_blocks
@@ -28,7 +28,7 @@ SHOWN = 40
 
 def command(
     *,
-    source: Dump,
+    source: Clusters,
     group_source: GroupSource,
     memory: LoopMemory,
     gpu: GpuLabel,
@@ -61,6 +61,7 @@ def command(
 
     options = flags.options()
     moment, remembered = memory.moment(), last.on(memory.remembered())
+    source.check_alone(("--state", memory.state), ("--save-state", memory.save_state))
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("deciding"):

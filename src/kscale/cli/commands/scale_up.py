@@ -15,7 +15,7 @@ from kscale.cli.completion import expanders
 from kscale.cli.expander_options import check_expanders, expander_input, ranker
 from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.inputs import DUMP_HELP, AskedClusters, read
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Show
 from kscale.cli.pictures import scale_up_blocks
@@ -37,7 +37,7 @@ LONGEST = 9_223_372_036
 
 def command(
     *,
-    source: Source,
+    source: AskedClusters,
     group_source: GroupSource,
     memory: LoopMemory,
     gpu: GpuLabel,
@@ -156,6 +156,7 @@ def command(
     if max_looks is not None and not options.enable_graceful_degradation:
         raise typer.BadParameter("needs --flag enable-graceful-degradation", param_hint="--max-looks")
     check_expanders(options)
+    source.check_alone(("--state", memory.state), ("--save-state", memory.save_state))
     with ranker(options) as rank:
         moment, remembered = memory.moment(), memory.remembered()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)

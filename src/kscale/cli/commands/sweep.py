@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Dump, read
+from kscale.cli.inputs import DUMP_HELP, Clusters, read
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
@@ -34,7 +34,7 @@ def command(
         Path | None, typer.Argument(metavar="[SCENARIOS]", help="Scenarios as kscale whatif takes them.")
     ] = None,
     *,
-    source: Dump,
+    source: Clusters,
     group_source: GroupSource,
     vary: Annotated[
         list[str] | None,
@@ -116,7 +116,7 @@ def command(
     )
 
 
-def _fleet(source: Dump) -> list[str] | None:
+def _fleet(source: Clusters) -> list[str] | None:
     """The dumps that patterns mean; None where there is no pattern."""
     if not any(glob.has_magic(name) for name in source.filename):
         return None

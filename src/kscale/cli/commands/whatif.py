@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Dump, read
+from kscale.cli.inputs import DUMP_HELP, Clusters, read
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
@@ -25,7 +25,7 @@ MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClas
 def command(
     scenarios: Annotated[Path, typer.Argument(metavar="SCENARIOS", help="The scenarios, as YAML or JSON.")],
     *,
-    source: Dump,
+    source: Clusters,
     group_source: GroupSource,
     expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
     fail_on: Annotated[

@@ -57,6 +57,7 @@ class Master:
         # Simplex: a vertex has integral values more often, and the next solve starts from it. The number of threads is
         # left alone: HiGHS has one pool for the process and refuses another number.
         highs.setOptionValue("solver", "simplex")
+        highs.setOptionValue("presolve", "off")  # each program is the one before with some columns more
         highs.setOptionValue("simplex_strategy", 0)  # whichever suits: after new columns the primal one
         self._solved = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty)
         self._infinity = highspy.kHighsInf

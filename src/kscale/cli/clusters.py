@@ -1,0 +1,82 @@
+"""Several clusters in one answer: a command runs for each of them, and what it says stands in the same tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from kscale.cli.failures import BAD_INPUT
+from kscale.cli.output import Answer, Cell, Column, Table, View
+from kscale.cli.terminal import Terminal
+from kscale.cli.words import plural
+from kscale.errors import KscaleError
+from kscale.records import Record, to_builtins
+from kscale.views import Block
+
+__all__ = ["ClusterAnswer", "ClusterAnswers", "of_all"]
+
+
+class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """The document that a command wrote about one cluster, or the ``error`` that it ended with. ``cluster`` is the name
+    of its context."""
+
+    cluster: str
+    answer: dict[str, Any] | None = None
+    error: str = ""
+
+
+class ClusterAnswers(Record, frozen=True):
+    """What a command says of several clusters, in the order in which they were named."""
+
+    KIND: ClassVar[str] = "ClusterAnswers"
+    clusters: list[ClusterAnswer]
+
+
+def of_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> Answer:
+    """The answers of ``commands``, by cluster, as one. A cluster that fails is an error of its own, and the exit status
+    is then that of bad input; else it is the greatest of all."""
+    answers: dict[str, Answer] = {}
+    told: list[ClusterAnswer] = []
+    for name, command in commands.items():
+        try:
+            answers[name] = command()
+        except (KscaleError, OSError) as error:
+            terminal.error(f"{name}: {error}")
+            told.append(ClusterAnswer(cluster=name, error=str(error)))
+        else:
+            told.append(ClusterAnswer(cluster=name, answer=to_builtins(answers[name].record)))
+    code = max((answer.exit_code for answer in answers.values()), default=0)
+    return Answer(
+        ClusterAnswers(clusters=told),
+        lambda: _view(told, {name: answer.view() for name, answer in answers.items()}),
+        exit_code=code if len(answers) == len(told) else max(code, BAD_INPUT),
+        blocks=lambda: _blocks(answers),
+    )
+
+
+def _view(told: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
+    """Tables of the same columns are one, with the cluster before each row; every cluster's sentence comes below."""
+    rows: dict[tuple[str, tuple[Column, ...]], list[list[Cell | str | float | None]]] = {}
+    for name, view in views.items():
+        for table in view.tables:
+            here = rows.setdefault((table.title, tuple(table.columns)), [])
+            here += [[name, *row] for row in table.rows]
+    said = [f"{each.cluster}: {each.error or views[each.cluster].headline}" for each in told]
+    more = [f"{name}: {line}" for name, view in views.items() for line in view.footer]
+    return View(
+        headline=f"{len(views):,} of {len(told):,} {plural('cluster', len(told))} answered.",
+        tables=[Table((Column("CLUSTER"), *columns), found, title) for (title, columns), found in rows.items()],
+        footer=[*said, *more],
+        names=[f"{name}/{each}" for name, view in views.items() for each in view.names],
+    )
+
+
+def _blocks(answers: Mapping[str, Answer]) -> list[Block]:
+    return [
+        dataclasses.replace(block, title=f"{name}: {block.title}")
+        for name, answer in answers.items()
+        for block in answer.blocks()
+    ]

@@ -1,0 +1,158 @@
+"""Live clusters instead of dumps, and several of them in one answer: servers in memory, behind the transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import kscale as library
+from kscale.objects.decode import to_dict
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.access import Access
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.listing import READ
+from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.protocols import Clock
+from unit.cli.support import kscale
+from unit.world.fake_api_server import FakeApiServer, status
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+DUMP = ("-f", EXAMPLES / "cluster.json.gz")
+GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
+
+
+def refusing(path: str, code: int, reason: str) -> Callable[[Call], Answer | None]:
+    said = json.dumps(status(code, reason, f"{reason} at all")).encode()
+    return lambda call: Answer(code, {}, said) if call.path.endswith(path) else None
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[tuple[str, Any]]:
+    """What the example's dump has, each with the resource that serves it."""
+    plural = {each.kind: each.group_resource for each in FakeApiServer(SystemClock()).served.values()}
+    loaded = library.load(EXAMPLES / "cluster.json.gz")
+    own = {"Node": loaded.nodes, "Pod": loaded.pods}
+    kinds = {kind: own[kind]() if kind in own else loaded.all(kind) for kind in READ}
+    return [(plural[kind], to_dict(item)) for kind, items in kinds.items() for item in items]
+
+
+@pytest.fixture
+def servers(
+    objects: list[tuple[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, FakeApiServer]:
+    """``east``, which has what the example's dump has, ``west``, which has one node and a pod, and ``gone``."""
+    found = {name: FakeApiServer(SystemClock()) for name in ("east", "west", "gone")}
+
+    def connect(access: Access, clock: Clock, **_: Any) -> Client:
+        return Client(found[access.server.removeprefix("http://")], clock, qps=-1)
+
+    monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
+    config = {
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in found],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in found],
+        "current-context": "west",
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    for plural, item in objects:
+        found["east"].put(plural, item)
+    node = {"metadata": {"name": "alone"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
+    found["west"].put("nodes", {"apiVersion": "v1", "kind": "Node", **node})
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    pod = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"nodeName": "alone", "containers": containers}}
+    found["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **pod, "status": {"phase": "Running"}})
+    found["gone"].fault = refusing("/pods", 403, "Forbidden")
+    return found
+
+
+def test_a_cluster_is_what_its_dump_is(servers: dict[str, FakeApiServer]) -> None:
+    live, dump = (
+        kscale("cost", "--context", "east", *GROUPS),
+        kscale("cost", "-f", EXAMPLES / "cluster.json.gz", *GROUPS),
+    )
+    assert (live.code, live.stdout) == (0, dump.stdout)
+    assert not any("secrets" in call.path or "configmaps" in call.path for call in servers["east"].calls)
+    assert {call.method for call in servers["east"].calls} == {"GET"}
+    assert any("continue" in dict(call.query) for call in servers["east"].calls)  # 500 at a time
+
+
+def test_the_current_context(servers: dict[str, FakeApiServer], tmp_path: Path) -> None:
+    assert servers
+    found = kscale("headroom", "--kubeconfig", tmp_path / "config", "-o", "json")
+    assert [node["name"] for node in json.loads(found.stdout)["nodes"]] == ["alone"]
+
+
+def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
+    assert servers
+    found = kscale("headroom", "--context", "west", "--context", "gone", "--context", "east")
+    assert found.code == 2  # one has failed
+    assert found.stdout.startswith("2 of 3 clusters answered.\n")
+    assert "gone: Forbidden at all" in found.stdout
+    assert "gone: Forbidden at all" in found.stderr
+    rows = kscale("headroom", "--context", "west", "--context", "east", "-o", "csv")
+    assert {line.partition(",")[0] for line in rows.stdout.splitlines()} == {"cluster", "west", "east"}
+    told = json.loads(kscale("headroom", "--context", "west", "--context", "gone", "-o", "json").stdout)
+    assert told["kind"] == "ClusterAnswers"
+    assert [(each["cluster"], each["error"]) for each in told["clusters"]] == [
+        ("west", ""),
+        ("gone", "Forbidden at all"),
+    ]
+    assert told["clusters"][0]["answer"]["kind"] == "HeadroomReport"
+    assert told["clusters"][1]["answer"] is None
+    page = kscale("headroom", "--context", "west", "--context", "east", "-o", "html")
+    assert (page.code, '<th scope="col">CLUSTER' in page.stdout) == (1, True)
+
+
+def test_recommendations_of_several(servers: dict[str, FakeApiServer], tmp_path: Path) -> None:
+    assert servers
+    history = tmp_path / "usage.csv"
+    rows = [f"2026-07-01T{hour:02}:00:00Z,shop,web,c,0.5,1000000000,web" for hour in range(24)]
+    history.write_text("\n".join(["time,namespace,pod,container,cpu_cores,memory_bytes,workload", *rows]))
+    both = ("--context", "west", "--context", "east", "--history", history)
+    found = kscale("recommend", *both, "-o", "csv")
+    assert found.code == 0, found.stderr
+    assert found.stdout.startswith("cluster,")
+    found = kscale("recommend", *both, "-o", "vpa")
+    assert (found.code, "it is of one cluster" in found.stderr) == (2, True)
+
+
+def test_kinds_that_are_not_there_or_may_not_be_listed(servers: dict[str, FakeApiServer]) -> None:
+    servers["west"].fault = refusing("/storageclasses", 403, "Forbidden")
+    found = kscale("headroom", "--context", "west")
+    assert "StorageClasses are not read: Forbidden at all" in found.stderr
+    servers["west"].fault = refusing("/deviceclasses", 404, "NotFound")
+    found = kscale("headroom", "--context", "west")
+    assert "not read" not in found.stderr
+
+
+def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiServer]) -> None:
+    server = servers["east"]
+    lost = json.dumps(status(410, "Expired", "too old")).encode()
+    server.fault = lambda call: Answer(410, {}, lost) if "continue" in dict(call.query) else None
+    live, dump = (
+        kscale("cost", "--context", "east", *GROUPS),
+        kscale("cost", "-f", EXAMPLES / "cluster.json.gz", *GROUPS),
+    )
+    assert (live.code, live.stdout) == (0, dump.stdout)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((*DUMP, "--context", "west"), "exclude each other"),
+        (("--context", "west", "--context", "west"), "a context is named twice"),
+        (("--context", "north"), "north"),
+        (("--context", "west", "--context", "east", "--save-state", "x"), "it is of one cluster"),
+        ((), "nothing to read"),
+    ],
+)
+def test_bad_usage(servers: dict[str, FakeApiServer], more: tuple[object, ...], said: str) -> None:
+    assert servers
+    found = kscale("scale-down", *more)
+    assert (found.code, said in found.stderr, found.stdout) == (2, True, "")
