@@ -10,6 +10,7 @@ from kscale.simulation.decisions import Decision, DecisionLog
 from kscale.simulation.records import SimulationReport
 from kscale.simulation.running import Simulation, simulate
 from kscale.simulation.scenario import Scenario
+from kscale.simulation.simulator import Simulator
 from kscale.simulation.timelines import Timeline
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Setup",
     "Simulation",
     "SimulationReport",
+    "Simulator",
     "Timeline",
     "build",
     "read_scenario",

@@ -86,26 +86,29 @@ def build(
     source: str = "",
     folder: str | os.PathLike[str] = ".",
     cluster: Sequence[str | KubeObject] = (),
+    groups: Sequence[NodeGroup] = (),
     options: Mapping[str, Any] | None = None,
     frequent_loops: bool = True,
 ) -> Setup:
     """The world of a scenario at its beginning. ``folder``: where the files that it names are; ``cluster``: more dumps,
-    by names that are not relative to it, and objects; ``options``: of controllers (``cluster_autoscaler``,
-    ``horizontal``, ...) that run with these and not as the scenario says; ``frequent_loops``: whether a Cluster
-    Autoscaler with options from here has them. Raises :class:`~kscale.InputError` with every mistake."""
+    by names that are not relative to it, and objects; ``groups``: more of them, as they are; ``options``: of
+    controllers (``cluster_autoscaler``, ``horizontal``, ...) that run with these and not as the scenario says;
+    ``frequent_loops``: whether a Cluster Autoscaler with options from here has them. Raises
+    :class:`~kscale.InputError` with every mistake."""
     try:
         begin = from_text(scenario.begin)
     except ValueError as error:
         raise InputError(Problem(str(error), source, field="begin")) from None
     values = Values(source, Path(folder), begin)
-    return _Builder(scenario, values, begin).build(
+    return _Builder(scenario, values, begin, groups).build(
         cluster, partial(Autoscalers, given=options or {}, frequent_loops=frequent_loops)
     )
 
 
 class _Builder:
-    def __init__(self, scenario: Scenario, values: Values, begin: Moment) -> None:
+    def __init__(self, scenario: Scenario, values: Values, begin: Moment, groups: Sequence[NodeGroup]) -> None:
         self.scenario, self.values, self.begin = scenario, values, begin
+        self._more_groups = groups
 
     def build(self, more: Sequence[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values = self.scenario, self.values
@@ -196,12 +199,13 @@ class _Builder:
         nodes = [item for item in objects if isinstance(item, Node)]
         names = {node.name for node in nodes}
         given, folder = self.scenario.groups, self.values.folder
-        if not given:
-            return []
+        groups = list(self._more_groups)
         if isinstance(given, str):
-            groups = read_groups(folder / given, node_names=names)
-        else:
-            groups = groups_from(given, source=self.values.source, folder=folder, node_names=names)
+            groups += read_groups(folder / given, node_names=names) if given else []
+        elif given:
+            groups += groups_from(given, source=self.values.source, folder=folder, node_names=names)
+        if not groups:
+            return []
         cluster = Cluster(item for item in objects if item.kind not in ("ConfigMap", "Event"))
         targets = {group.id: group.target_size for group in groups}
         settled = Groups.of(with_templates(cluster, cluster.snapshot(), groups), nodes)

@@ -11,7 +11,8 @@ from kscale.errors import InputError
 
 __all__ = ["METRICS", "Condition", "parse_condition"]
 
-METRICS = ("nodes", "cost", "bound", "pending", "homeless")
+METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")
+_FIELDS = {"waited": "pending_seconds"}  # of a row, where it is called otherwise
 _SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _TEXT = re.compile(r"\s*([a-z]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)(%?)\s*")
 
@@ -31,14 +32,20 @@ class Condition:
     def known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
         """Whether there is anything to compare."""
         compared = (row, baseline) if self.relative or self.percent else (row,)
-        return all(getattr(each, self.metric) is not None for each in compared)
+        return all(self._of(each) is not None for each in compared)
+
+    def _of(self, row: ScenarioRow) -> float | None:
+        found: float | None = getattr(row, _FIELDS.get(self.metric, self.metric))
+        return found
 
     def holds(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
         """Whether it is so. What is not known is not so."""
-        if not self.known(row, baseline):
+        value, before = self._of(row), self._of(baseline)
+        if value is None:
             return False
-        value, before = getattr(row, self.metric), getattr(baseline, self.metric)
         if self.relative or self.percent:
+            if before is None:
+                return False
             value = round(value - before, 9)  # without the noise of adding up
             if self.percent:
                 if not before:

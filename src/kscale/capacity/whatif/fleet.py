@@ -16,6 +16,7 @@ from kscale.capacity.records import UNLIMITED
 from kscale.capacity.whatif.grammar import Scenario
 from kscale.capacity.whatif.records import ScenarioRow
 from kscale.capacity.whatif.running import Base, whatif
+from kscale.capacity.whatif.simulated import Simulate
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.reading import load
@@ -45,12 +46,14 @@ class SweepReport(Record, frozen=True):
 @dataclass(frozen=True)
 class Fleet:
     """How clusters in dumps are read, and what is asked of each: ``groups_file`` and ``catalogue`` as ``-g`` and
-    ``--catalogue`` of the command line name them; without, groups are those recognised in the labels."""
+    ``--catalogue`` of the command line name them; without, groups are those recognised in the labels. ``simulate`` is
+    that of a :class:`~kscale.capacity.whatif.running.Base`."""
 
     groups_file: str | None
     catalogue: Catalogue | None
     now: datetime
     options: AutoscalingOptions
+    simulate: Simulate | None = None
 
     def base(self, dump: str) -> Base:
         """The cluster of a dump as a base of scenarios. Raises InputError."""
@@ -61,7 +64,7 @@ class Fleet:
         else:
             found = recognise_groups(nodes.objects).groups
             groups = [msgspec.structs.replace(each.group, max_size=UNLIMITED, from_node=None) for each in found]
-        return Base(cluster, groups, self.now, self.options, self.catalogue)
+        return Base(cluster, groups, self.now, self.options, self.catalogue, simulate=self.simulate)
 
 
 def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:

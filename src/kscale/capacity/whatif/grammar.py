@@ -38,6 +38,7 @@ class Question(StrEnum):
     SCALE_DOWN = "scale-down"
     MIX = "mix"
     HEADROOM = "headroom"
+    SIMULATE = "simulate"
 
 
 class _Strict(ApiStruct, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kscale.ca.flag_parsing import parse_flags
+from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.whatif.grammar import Question
 from kscale.errors import InputError
 
@@ -56,7 +57,10 @@ def options_in(edit: Mapping[str, Any], question: Question) -> dict[str, Any]:
     if not edit:
         raise InputError("no flag is named")
     parsed = parse_flags(f"{name}={_text(value)}" for name, value in edit.items())
-    if question not in READ:
+    if question is Question.SIMULATE:  # whole loops, one after the other
+        fields = AutoscalingOptions.__struct_fields__
+        idle = {name: why for name, why in parsed.idle.items() if name.replace("-", "_") not in fields}
+    elif question not in READ:
         idle = dict(parsed.idle)
     else:
         names = {name: name.removeprefix("--").replace("-", "_") for name in edit}

@@ -20,7 +20,9 @@ from kscale.capacity.mix import MixOptions, mix
 from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif.grammar import Question
+from kscale.capacity.whatif.simulated import Simulate, Simulated
 from kscale.capacity.whatif.world import Nodes, World
+from kscale.effects import moment
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup
@@ -35,7 +37,7 @@ _BOUND = MixOptions(plan_effort=0, bound_effort=200_000)
 class Decided:
     """A decision in numbers. ``change``: nodes more (or less) of each group, ``gone``: nodes that go; ``facts``: what
     was decided, in order, each under its subject, and how that is said. ``bound``: $/h of new nodes at
-    least, None = not known."""
+    least, None = not known. ``simulated``: of the question simulate."""
 
     nodes: int
     change: dict[str, int]
@@ -44,14 +46,18 @@ class Decided:
     homeless: int
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
     bound: float | None = None
+    simulated: Simulated | None = None
 
 
 class Answers:
     """Answers to scenarios; a decision is taken once for all that agree in everything it depends on. ``shared``: how
     often that saved one."""
 
-    def __init__(self, *, bound: bool = False, mix_options: MixOptions | None = None) -> None:
+    def __init__(
+        self, *, bound: bool = False, mix_options: MixOptions | None = None, simulate: Simulate | None = None
+    ) -> None:
         self.shared = 0
+        self._simulates = simulate
         self._bound = bound
         self._mix_options = mix_options or MixOptions()
         self._kept: dict[Any, Any] = {}
@@ -63,6 +69,8 @@ class Answers:
             raise InputError(f"scheduler: has no effect on the question {question}")
         decided: Decided = self._DECIDE[question](self, world)
         nodes = self._nodes(world)
+        if decided.simulated is not None:
+            return decided, _cost_an_hour(decided.simulated, world, nodes), None
         cost = nodes.cost(world, decided.change, decided.gone)
         return decided, cost, self._bound_of(world, question, decided, nodes)
 
@@ -80,11 +88,16 @@ class Answers:
         found: Nodes = self._kept[key][1]
         return found
 
+    @staticmethod
+    def _settled(world: World) -> list[NodeGroup]:
+        """The groups, with a template where it is settled what a new node is."""
+        return [_with(group, template=world.templates.get(group.id, group.template)) for group in world.groups]
+
     def _described(self, world: World) -> list[NodeGroup]:
         """The groups with their templates and today's prices."""
         key = "templates", world.digest
         if key not in self._kept:
-            settled = [_with(group, template=world.templates.get(group.id, group.template)) for group in world.groups]
+            settled = self._settled(world)
             made = with_templates(world.place.cluster, world.place.snapshot, settled, options=world.options)
             self._kept[key] = {group.id: group for group in made}
         found: dict[str, NodeGroup] = self._kept[key]
@@ -170,12 +183,27 @@ class Answers:
         found: Decided = self._once(("headroom", world.digest), lambda: _headroom_of(world))
         return found
 
+    def _simulate(self, world: World) -> Decided:
+        """Only the price expander reads prices: without it the same run serves scenarios that differ in them."""
+        if self._simulates is None:
+            raise InputError("nothing simulates: Base.simulate is None")
+        simulate, names = self._simulates, world.options.expander_names
+        for group in world.groups:
+            if world.standing.get(group.id, group.price) != group.price:
+                raise InputError(f"node group {group.id}: a simulation does not tell nodes at two prices apart")
+        priced = tuple(world.prices.items()) if "price" in names else ()
+        found: Decided = self._once(
+            ("simulate", world.digest, tuple(names), priced), lambda: _simulated(world, self._settled(world), simulate)
+        )
+        return found
+
     _DECIDE: ClassVar[dict[Question, Callable[[Answers, World], Decided]]] = {
         Question.SCALE_UP: _scale_up,
         Question.SCALE_DOWN: _scale_down,
         Question.ESTIMATE: _estimate,
         Question.MIX: _mix,
         Question.HEADROOM: _headroom,
+        Question.SIMULATE: _simulate,
     }
 
 
@@ -252,6 +280,25 @@ def _scaled_down(world: World) -> Decided:
     return _decided(
         world, there - len(gone), change, pending, left, gone=tuple(each.node for each in gone), facts=facts
     )
+
+
+def _simulated(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> Decided:
+    found = simulate(world.place.cluster, groups, world.options, moment(world.now))
+    facts = {f"decision {number}": _said(text) for number, text in enumerate(found.decisions)}
+    facts["waiting"] = _said(
+        f"{_pods(len(found.waiting))} wait at the end, {found.pending_seconds:,.0f} s all together"
+    )
+    decided = _decided(world, found.nodes, {}, len(found.waiting), set(found.waiting), facts=facts)
+    return replace(decided, simulated=found)
+
+
+def _cost_an_hour(found: Simulated, world: World, nodes: Nodes) -> float | None:
+    """$/h on average; None = some price is not known."""
+    beside, prices = nodes.beside(world), world.prices
+    used = {name: hours for name, hours in found.node_hours.items() if hours}
+    if beside is None or any(prices[name] is None for name in used):
+        return None
+    return round(beside + sum(hours * (prices[name] or 0.0) for name, hours in used.items()) / found.hours, 9)
 
 
 def _headroom_of(world: World) -> Decided:

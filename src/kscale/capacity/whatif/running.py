@@ -23,6 +23,7 @@ from kscale.capacity.whatif.edits import edited
 from kscale.capacity.whatif.grammar import Question, Scenario
 from kscale.capacity.whatif.questions import Answers, Decided
 from kscale.capacity.whatif.records import BASELINE, ScenarioRow, WhatIfReport
+from kscale.capacity.whatif.simulated import Simulate
 from kscale.capacity.whatif.texts import text_of
 from kscale.capacity.whatif.world import Place, World
 from kscale.errors import InputError
@@ -38,7 +39,8 @@ _NOTHING = ("", "")
 class Base:
     """What scenarios edit. ``groups`` as described, with or without templates, and with or without prices where a
     ``catalogue`` has them; ``folder``: where files that edits name
-    are; ``bound``: a bound in money is looked for, too, and ``mix_options`` are those of the question ``mix``."""
+    are; ``bound``: a bound in money is looked for, too, and ``mix_options`` are those of the question ``mix``;
+    ``simulate`` answers the question ``simulate`` (:class:`kscale.simulation.Simulator`)."""
 
     cluster: Cluster
     groups: Sequence[NodeGroup]
@@ -48,6 +50,7 @@ class Base:
     folder: str | os.PathLike[str] = "."
     bound: bool = False
     mix_options: MixOptions | None = None
+    simulate: Simulate | None = None
 
     def world(self) -> World:
         """The base without edits."""
@@ -72,7 +75,7 @@ def whatif(
     Raises InputError, by scenario and edit, for an edit of what is not there, and for what a decision refuses.
     """
     world = base.world()
-    answers = Answers(bound=base.bound, mix_options=base.mix_options)
+    answers = Answers(bound=base.bound, mix_options=base.mix_options, simulate=base.simulate)
     models: list[dict[str, NodeTemplate]] = []  # of the base's groups, made when a scenario takes a group's last node
     baselines: dict[Question, tuple[ScenarioRow, Decided]] = {}
     after: dict[tuple[str, ...], World] = {}
@@ -87,6 +90,7 @@ def whatif(
             bound=bound,
             pending=decided.pending,
             homeless=decided.homeless,
+            pending_seconds=None if decided.simulated is None else decided.simulated.pending_seconds,
         )
         return found, decided
 

@@ -84,6 +84,15 @@ class Nodes:
         rest = (each for each in nodes if each.metadata.name not in group_of)
         return cls(members, group_of, {each.metadata.name: price_of(each, (), world.catalogue) for each in rest})
 
+    def beside(self, world: World) -> float | None:
+        """$/h of the nodes of no group that may grow; None = not known."""
+        retired = {group.id for group in world.retired} - {group.id for group in world.groups}
+        prices = [
+            *(price for name in retired for price in [world.standing.get(name)] * self.members[name]),
+            *self.others.values(),
+        ]
+        return None if None in prices else sum(price for price in prices if price is not None)
+
     def cost(self, world: World, change: Mapping[str, int], gone: Iterable[str] = ()) -> float | None:
         """$/h with so many nodes more (or less) of each group, without those of none that are ``gone``; None = not
         known."""

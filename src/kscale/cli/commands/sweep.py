@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, seconds
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Clusters, read
 from kscale.cli.moments import parse_moment
@@ -58,6 +59,10 @@ def command(
             "cluster by its client server (extra [ray]).",
         ),
     ] = None,
+    simulation: Annotated[
+        Path | None,
+        typer.Option("--simulation", metavar="FILE", help=SIMULATION_HELP),
+    ] = None,
     now: Annotated[
         str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
     ] = None,
@@ -75,6 +80,7 @@ def command(
     from kscale.capacity.whatif import Base, Scenario, read_scenarios
     from kscale.capacity.whatif.fleet import Fleet, SweepReport, rows_of_base, rows_of_fleet
     from kscale.capacity.whatif.varying import varied
+    from kscale.simulation import Simulator
 
     source.check()
     if jobs is not None and executor is not None:
@@ -84,13 +90,14 @@ def command(
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
     catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
+    simulate = Simulator() if simulation is None else Simulator.of(simulation)
     dumps = _fleet(source)
     with _workers(executor, jobs) as (pool, count, share):
         if dumps is None:
             cluster, snapshot = read(source, show.terminal)
             groups = group_source.described(cluster, snapshot, show.terminal)
             folder = scenarios.parent if scenarios is not None else "."
-            base = Base(cluster, groups, moment, options, catalogue, folder)
+            base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
             size = max(1, len(asked) // (count * 4))
             answers: Iterator[Done[Any]] = sweep(
                 rows_of_base, asked, base=base, executor=pool, workers=count, chunk=size, share=share
@@ -99,7 +106,7 @@ def command(
         else:
             if group_source.node is not None or group_source.instance_type:
                 raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
-            fleet = Fleet(group_source.groups_file, catalogue, moment, options)
+            fleet = Fleet(group_source.groups_file, catalogue, moment, options, simulate)
             tasks = [(dump, asked) for dump in dumps]
             answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, share=share)
             names = [(dump, [each.name for each in asked]) for dump in dumps]
@@ -216,7 +223,8 @@ _COLUMNS = (
 def sweep_view(report: SweepReport) -> View:
     """A row for each scenario; the cheapest in the headline."""
     fleet = any(row.cluster for row in report.rows)
-    columns = (Column("CLUSTER"), *_COLUMNS) if fleet else _COLUMNS
+    waited = any(row.row is not None and row.row.pending_seconds is not None for row in report.rows)
+    columns = (*([Column("CLUSTER")] if fleet else []), *_COLUMNS[:-1], *([WAITED] if waited else []), _COLUMNS[-1])
     decided = [(row, row.row) for row in report.rows if row.row is not None]
     failed = len(report.rows) - len(decided)
     count = len(report.rows) + report.unfinished
@@ -229,15 +237,15 @@ def sweep_view(report: SweepReport) -> View:
         text += f"; {failed:,} ended with an error"
     return View(
         headline=f"{text}.",
-        tables=[Table(columns, [_row(row, fleet) for row in report.rows])],
+        tables=[Table(columns, [_row(row, fleet, waited) for row in report.rows])],
         names=[f"scenario/{row.scenario}" for row in report.rows],
     )
 
 
-def _row(row: SweepRow, fleet: bool) -> list[Cell | str | float | None]:
+def _row(row: SweepRow, fleet: bool, waited: bool) -> list[Cell | str | float | None]:
     first: list[Cell | str | float | None] = [row.cluster] if fleet else []
     if row.row is None or row.baseline is None:
-        return [*first, row.scenario, None, None, None, None, None, Cell(row.error, "bad")]
+        return [*first, row.scenario, *[None] * (6 if waited else 5), Cell(row.error, "bad")]
     now, before = row.row, row.baseline
     change = None
     if now.cost is not None and before.cost:
@@ -251,5 +259,6 @@ def _row(row: SweepRow, fleet: bool) -> list[Cell | str | float | None]:
         change,
         now.pending,
         now.homeless,
+        *([None if now.pending_seconds is None else seconds(now.pending_seconds)] if waited else []),
         now.differs,
     ]

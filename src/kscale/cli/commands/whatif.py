@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +17,13 @@ from kscale.cli.words import plural
 if TYPE_CHECKING:
     from kscale.capacity.whatif import ScenarioRow, WhatIfReport
 
-__all__ = ["EPILOG", "command", "whatif_view"]
+__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "seconds", "whatif_view"]
 
 EPILOG = DUMP_HELP
+SIMULATION_HELP = (
+    "With the question simulate: for how long, load, machines, other autoscalers (kind: Simulation; default: an hour "
+    "of the Cluster Autoscaler)."
+)
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
 
 
@@ -34,12 +39,16 @@ def command(
             "--fail-on",
             metavar="CONDITION",
             help="Status 1 if a scenario is so: cost>+5%, nodes>60, homeless>0, of nodes, cost, bound, pending, "
-            "homeless; with + or - or % the change from the baseline. Repeatable.",
+            "homeless, waited; with + or - or % the change from the baseline. Repeatable.",
         ),
     ] = None,
     bound: Annotated[
         bool, typer.Option("--bound", help="Also prove what the nodes must cost at least, by column generation.")
     ] = False,
+    simulation: Annotated[
+        Path | None,
+        typer.Option("--simulation", metavar="FILE", help=SIMULATION_HELP),
+    ] = None,
     now: Annotated[
         str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
     ] = None,
@@ -48,13 +57,14 @@ def command(
     """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
-    scale-down, estimate, mix, headroom). What does not depend on an edit is decided once.
+    scale-down, estimate, mix, headroom, simulate). What does not depend on an edit is decided once.
     """
     from datetime import UTC, datetime
 
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.whatif import Base, parse_condition, read_scenarios, whatif
+    from kscale.simulation import Simulator
 
     conditions = [parse_condition(text) for text in fail_on or []]
     asked = read_scenarios(scenarios)
@@ -69,6 +79,7 @@ def command(
         None if group_source.catalogue is None else read_catalogue(group_source.catalogue),
         scenarios.parent,
         bound,
+        simulate=Simulator() if simulation is None else Simulator.of(simulation),
     )
     with show.terminal.step("deciding") as tell:
         report = whatif(base, asked, conditions=conditions, told=lambda row: tell(f"deciding: {row.name}"))
@@ -87,6 +98,7 @@ _COLUMNS = (
     Column("HOMELESS", "right"),
     Column("DIFFERS BECAUSE"),
 )
+WAITED = Column("WAITED", "right", fields=("pending_seconds",))
 
 
 def whatif_view(report: WhatIfReport) -> View:
@@ -101,10 +113,25 @@ def whatif_view(report: WhatIfReport) -> View:
     changed = sum(bool(row.differs) for row in report.scenarios)
     return View(
         headline=f"{changed:,} of {count:,} {plural('scenario', count)} would be decided otherwise.",
-        tables=[Table(_COLUMNS, [_row(row, baselines[row.question]) for row in rows])],
+        tables=[_table(rows, baselines)],
         footer=[f"{text}: {', '.join(names)}" for text, names in crossed.items()],
         names=[f"scenario/{row.name}" for row in report.scenarios],
     )
+
+
+def _table(rows: Sequence[ScenarioRow], baselines: Mapping[str, ScenarioRow]) -> Table:
+    """With how long pods waited, where something was simulated."""
+    cells = [_row(row, baselines[row.question]) for row in rows]
+    if all(row.pending_seconds is None for row in rows):
+        return Table(_COLUMNS, cells)
+    waited = [None if row.pending_seconds is None else seconds(row.pending_seconds) for row in rows]
+    columns = (*_COLUMNS[:-1], WAITED, _COLUMNS[-1])
+    return Table(columns, [[*first, each, last] for (*first, last), each in zip(cells, waited, strict=True)])
+
+
+def seconds(value: float) -> Cell:
+    """A sum of times in a table."""
+    return Cell(f"{value:,.0f} s", value=value)
 
 
 def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | None]:

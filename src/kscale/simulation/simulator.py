@@ -1,0 +1,94 @@
+"""Simulation as a question of what-if scenarios: their clusters in virtual time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.capacity.whatif.simulated import Simulated
+from kscale.effects import Moment, from_text, to_text
+from kscale.errors import InputError, Problem
+from kscale.objects.nodegroup import NodeGroup
+from kscale.simulation.building import build, read_scenario
+from kscale.simulation.decisions import Decision
+from kscale.simulation.running import simulate
+from kscale.simulation.scenario import ControllerFlags, Scenario
+from kscale.snapshot.cluster import Cluster
+
+__all__ = ["Simulator"]
+
+_HOUR = "1h"
+_LONGEST = 120  # characters of what a decision was about
+
+
+def _for_an_hour() -> Scenario:
+    return Scenario(api_version="kscale.dev/v1alpha1", kind="Simulation", horizon=_HOUR)
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """Runs the cluster of a what-if scenario for a while (``kscale.whatif``'s ``Base.simulate``).
+
+    ``scenario`` says for how long, what there is to do, how machines and pods behave, and which autoscalers run beside
+    the Cluster Autoscaler; its cluster, its groups and the flags of the Cluster Autoscaler are those of what is asked.
+    By default nothing changes but what the Cluster Autoscaler does in an hour. ``source``, ``folder``: of the scenario.
+    """
+
+    scenario: Scenario = field(default_factory=_for_an_hour)
+    source: str = ""
+    folder: str | os.PathLike[str] = "."
+
+    def __post_init__(self) -> None:
+        scenario, autoscaler = self.scenario, self.scenario.controllers.cluster_autoscaler
+        taken = [name for name in ("cluster", "objects", "groups") if getattr(scenario, name)]
+        problems = [Problem("it is that of the what-if scenario", self.source, field=name) for name in taken]
+        if autoscaler is not None and autoscaler.flags:
+            where = "controllers.clusterAutoscaler.flags"
+            problems.append(Problem("flags are edits of the what-if scenario", self.source, field=where))
+        if problems:
+            raise InputError(problems)
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Simulator:
+        """By a scenario file. Raises InputError."""
+        return cls(read_scenario(path), str(path), Path(path).parent)
+
+    def __call__(
+        self, cluster: Cluster, groups: Sequence[NodeGroup], options: AutoscalingOptions, now: Moment
+    ) -> Simulated:
+        """A run from ``now`` to the horizon. Raises InputError."""
+        controllers = replace(self.scenario.controllers, cluster_autoscaler=ControllerFlags())
+        scenario = replace(self.scenario, begin=to_text(now) or "", controllers=controllers)
+        setup = build(
+            scenario,
+            source=self.source,
+            folder=self.folder,
+            cluster=list(cluster),
+            groups=groups,
+            options={"cluster_autoscaler": options},
+        )
+        run = simulate(setup)
+        pods = setup.world.api.of("Pod").values()
+        waiting = {pod.key for pod in pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")}
+        return Simulated(
+            hours=run.report.seconds / 3600,
+            node_hours={group.group: group.node_hours for group in run.report.groups},
+            nodes=len(setup.world.api.of("Node")),
+            waiting=frozenset(waiting),
+            pending_seconds=run.report.pending.pod_seconds,
+            decisions=[_said(entry, now) for entry in run.decisions.entries],
+        )
+
+
+def _said(entry: Decision, begin: Moment) -> str:
+    """``330 s: cluster-autoscaler IncreaseSize group=general delta=2``."""
+    seconds = (from_text(entry.at) - begin) / 1e9
+    about = " ".join(f"{name}={value}" for name, value in entry.arguments.items() if value is not False)
+    if len(about) > _LONGEST:
+        about = f"{about[:_LONGEST]}..."
+    return f"{seconds:.0f} s: {entry.by} {entry.action} {about}" + (f", refused: {entry.error}" if entry.error else "")
