@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 import kscale as library
 from kscale.objects.decode import to_dict
+from kscale.schemas import schema
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.access import Access
 from kscale.world.kubernetes.client import Client
@@ -19,6 +21,7 @@ from kscale.world.kubernetes.listing import READ
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Clock
 from unit.cli.support import kscale
+from unit.cli.test_output_schemas import strict
 from unit.world.fake_api_server import FakeApiServer, status
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -99,6 +102,7 @@ def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
     assert {line.partition(",")[0] for line in rows.stdout.splitlines()} == {"cluster", "west", "east"}
     told = json.loads(kscale("headroom", "--context", "west", "--context", "gone", "-o", "json").stdout)
     assert told["kind"] == "ClusterAnswers"
+    jsonschema.validate(told, strict(schema("ClusterAnswers")))
     assert [(each["cluster"], each["error"]) for each in told["clusters"]] == [
         ("west", ""),
         ("gone", "Forbidden at all"),

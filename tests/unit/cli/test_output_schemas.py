@@ -66,11 +66,11 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
     }[kind]
 
 
-OF_PROGRAMS = {"VPARoundPlan"}
-"""What running programs print: test_run_vpa.py."""
+ELSEWHERE = {"ClusterAnswers", "VPARoundPlan"}
+"""What is said of several clusters (test_clusters.py), and what running programs print (test_run_vpa.py)."""
 
 
-@pytest.mark.parametrize("kind", sorted(set(DOCUMENTS) - OF_PROGRAMS))
+@pytest.mark.parametrize("kind", sorted(set(DOCUMENTS) - ELSEWHERE))
 def test_a_document_has_no_field_that_its_schema_does_not_know(
     kind: str, cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
