@@ -29,3 +29,10 @@ def test_nothing_crossed_and_bad_usage() -> None:
     assert kscale(*QUESTION, "--fail-on", "nodes>1000").code == 0
     bad = kscale(*QUESTION, "--fail-on", "nodes")
     assert (bad.code, bad.stdout, "is no condition" in bad.stderr) == (2, "", True)
+
+
+def test_a_simulation_that_nothing_reads() -> None:
+    for command in (("whatif", EXAMPLES / "scenarios.yaml"), ("sweep", "--vary", "flags.expander=price")):
+        dump = ("-f", EXAMPLES / "cluster.json.gz", "--simulation", EXAMPLES / "ten-minutes.yaml")
+        got = kscale(*command, *dump)
+        assert (got.code, "no scenario has the question simulate" in got.stderr) == (2, True), got.stderr

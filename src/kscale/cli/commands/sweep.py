@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, seconds
+from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, seconds, simulator
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Clusters, read
 from kscale.cli.moments import parse_moment
@@ -80,7 +80,6 @@ def command(
     from kscale.capacity.whatif import Base, Scenario, read_scenarios
     from kscale.capacity.whatif.fleet import Fleet, SweepReport, rows_of_base, rows_of_fleet
     from kscale.capacity.whatif.varying import varied
-    from kscale.simulation import Simulator
 
     source.check()
     if jobs is not None and executor is not None:
@@ -90,7 +89,7 @@ def command(
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
     catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
-    simulate = Simulator() if simulation is None else Simulator.of(simulation)
+    simulate = simulator(asked, simulation)
     dumps = _fleet(source)
     with _workers(executor, jobs) as (pool, count, share):
         if dumps is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +15,10 @@ from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
 
 if TYPE_CHECKING:
-    from kscale.capacity.whatif import ScenarioRow, WhatIfReport
+    from kscale.capacity.whatif import Scenario, ScenarioRow, WhatIfReport
+    from kscale.capacity.whatif.simulated import Simulate
 
-__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "seconds", "whatif_view"]
+__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "seconds", "simulator", "whatif_view"]
 
 EPILOG = DUMP_HELP
 SIMULATION_HELP = (
@@ -64,7 +65,6 @@ def command(
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.whatif import Base, parse_condition, read_scenarios, whatif
-    from kscale.simulation import Simulator
 
     conditions = [parse_condition(text) for text in fail_on or []]
     asked = read_scenarios(scenarios)
@@ -79,12 +79,26 @@ def command(
         None if group_source.catalogue is None else read_catalogue(group_source.catalogue),
         scenarios.parent,
         bound,
-        simulate=Simulator() if simulation is None else Simulator.of(simulation),
+        simulate=simulator(asked, simulation),
     )
     with show.terminal.step("deciding") as tell:
         report = whatif(base, asked, conditions=conditions, told=lambda row: tell(f"deciding: {row.name}"))
     crossed = any(row.crossed for row in report.scenarios)
     return Answer(report, lambda: whatif_view(report), exit_code=1 if crossed else 0)
+
+
+def simulator(asked: Iterable[Scenario], file: Path | None) -> Simulate | None:
+    """Who simulates, where some scenario asks for it; ``file``: ``--simulation``. Raises BadParameter where nothing
+    would read it."""
+    from kscale.capacity.whatif import Question
+
+    if not any(each.question is Question.SIMULATE for each in asked):
+        if file is not None:
+            raise typer.BadParameter("no scenario has the question simulate", param_hint="--simulation")
+        return None
+    from kscale.simulation import Simulator
+
+    return Simulator() if file is None else Simulator.of(file)
 
 
 _COLUMNS = (
