@@ -16,8 +16,6 @@ from kscale.views import Block, Cell, Chart, Column, Folded, Packing, Table, Vie
 
 __all__ = ["page"]
 
-_LONG = 40  # characters of a cell, from which on it may be broken
-
 
 @cache
 def _asset(name: str) -> str:
@@ -85,8 +83,7 @@ def _cell(cell: Cell | str | float | None, column: Column) -> str:
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value
     sort = value if isinstance(value, int | float) and isfinite(value) else None
-    long = "long" if len(cell.text) > _LONG else ""
-    classes = " ".join(filter(None, ("right" if column.align == "right" else "", cell.tone, long)))
+    classes = " ".join(filter(None, ("right" if column.align == "right" else "", cell.tone)))
     return element("td", text(cell.text), class_=classes or None, data_sort=sort)
 
 

@@ -133,13 +133,6 @@ def test_long_lines_are_thinned_to_their_highest() -> None:
     assert "V2.0" in path[1], "the peak is there"
 
 
-def test_only_long_texts_are_broken() -> None:
-    told = "28 pods: node(s) didn't match Pod's node affinity/selector"
-    view = View("", tables=[Table([Column("NAME"), Column("WHY")], [["general-a", told]])])
-    cells = [attributes.get("class") for tag, attributes in Reader(page("R", view)).tags if tag == "td"]
-    assert cells == [None, "long"]
-
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
