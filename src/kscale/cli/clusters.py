@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -76,7 +75,7 @@ def _view(told: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
 
 def _blocks(answers: Mapping[str, Answer]) -> list[Block]:
     return [
-        dataclasses.replace(block, title=f"{name}: {block.title}")
+        msgspec.structs.replace(block, title=f"{name}: {block.title}")
         for name, answer in answers.items()
         for block in answer.blocks()
     ]
