@@ -368,7 +368,7 @@ def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:
     ("data", "text"),
     [
         ([], "a list of at least one scenario"),
-        ({"scenarios": [], "question": "simulate"}, "question"),
+        ({"scenarios": [], "question": "emulate"}, "question"),
         ([{"edits": []}], "[0]: object missing required field `name`"),
         ([{"name": "a"}, {"name": "a"}], '[1] (a): name: "a" is taken'),
         ([{"name": "baseline"}], '"baseline" is taken'),
