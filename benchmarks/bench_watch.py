@@ -96,7 +96,9 @@ def listed(pods: Sequence[str], **options: Any) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize(("texts", "together"), [("all", CHUNK), ("pending", CHUNK), ("pending", 1)])
+@pytest.mark.parametrize(
+    ("texts", "together"), [("all", CHUNK), ("pending", CHUNK), ("pending", 1)], ids=["all", "pending", "alone"]
+)
 def test_watch_lines(benchmark: Any, texts: Any, together: int) -> None:
     """Three of five lines change a pod, one adds one, one removes one; so many lines come ``together``."""
     count = LINES if together > 1 else LINES // 20
