@@ -10,6 +10,7 @@ from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerErr
 from kscale.ca.kept_templates import CachedTemplate, KeptTemplates
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
 from kscale.effects import SECOND, Moment, duration
 from kscale.objects.apps import DaemonSet
@@ -60,17 +61,17 @@ def is_good_template(node: Node, now_ns: int) -> bool:
 
 
 def _candidates(
-    nodes: Sequence[Node], groups: Groups, now_ns: int, warnings: list[str]
+    nodes: RegisteredNodes, groups: Groups, now_ns: int, warnings: list[str]
 ) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
     """(the first good node of each group, nodes that would do at need and their groups)."""
     good: dict[str, Node] = {}
     bad: list[tuple[Node, str]] = []
-    names, errors = [node.metadata.name for node in nodes], groups.node_errors
+    names, errors = nodes.names, groups.node_errors
     if errors:
         warnings += [f"Failed to get node group for node {name}: {errors[name]}" for name in names if name in errors]
     group_of = groups.ids_of_nodes(names)
     sought = len({*group_of} - {None})
-    for node, group in zip(nodes, group_of, strict=True):
+    for node, group in zip(nodes.nodes, group_of, strict=True):
         if len(good) == sought:
             break
         if group is None or group in good:
@@ -83,7 +84,7 @@ def _candidates(
 
 
 def mixed_templates(
-    nodes: Sequence[Node],
+    nodes: Iterable[Node] | RegisteredNodes,
     examples_of: Callable[[Sequence[Node]], Sequence[NodeTemplate | None]],
     daemonsets: Sequence[DaemonSet],
     groups: Groups,
@@ -134,7 +135,7 @@ def mixed_templates(
             return from_node()
         return kept.of(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
 
-    good, bad = _candidates(nodes, groups, now, result.warnings)
+    good, bad = _candidates(RegisteredNodes.of(nodes), groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):
         result.templates[name] = made = make(node, groups[name], example)
         result.cache[name] = CachedTemplate(template=made, added=now)

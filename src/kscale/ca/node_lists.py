@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kscale.ca.by_identity import kept_with
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
 from kscale.ca.nodes import is_ready, is_simply_ready
+from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node
 from kscale.objects.meta import Condition
@@ -26,14 +27,14 @@ STARTUP_TAINT = "cluster-autoscaler.kubernetes.io/startup-taint"
 class NodeLists(msgspec.Struct, kw_only=True):
     """``all`` in the order given, with copies of nodes that are not really ready; ``ready`` the schedulable ready ones.
 
-    ``unready`` says why a node that calls itself ready does not count as such; ``odd``: the positions in ``all`` of
-    nodes that are not simply ready (:func:`kscale.ca.nodes.is_simply_ready`).
+    ``unready`` says why a node that calls itself ready does not count as such; ``registered``: what loops read of
+    ``all``.
     """
 
     all: list[Node]
     ready: list[Node]
     unready: dict[str, str]
-    odd: list[int]
+    registered: RegisteredNodes
 
 
 def unready_copy(node: Node, reason: str) -> Node:
@@ -106,7 +107,7 @@ def _sorted_out(every: list[Node], looks: Sequence[_Look]) -> NodeLists:
             unready[node.metadata.name] = reason
             every[i] = unready_copy(node, reason)
     odd = [i for i, (simply, _, reason) in enumerate(looks) if not simply or reason is not None]
-    return NodeLists(all=every, ready=ready, unready=unready, odd=odd)
+    return NodeLists(all=every, ready=ready, unready=unready, registered=RegisteredNodes(every, odd))
 
 
 def _why_not(

@@ -5,13 +5,14 @@ Whether one node is Ready is read in :mod:`kscale.ca.nodes`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from kscale.ca.cluster_state.state import ClusterStateRegistry, GroupReadiness, UnregisteredNode
 from kscale.ca.node_lists import RESOURCE_NOT_READY
-from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_simply_ready, life_of, readiness
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.effects import SECOND, Moment, duration, from_text, later
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
@@ -25,24 +26,20 @@ __all__ = ["classify", "find_unregistered", "sort_unregistered"]
 
 
 def classify(
-    nodes: Sequence[Node],
+    registered: RegisteredNodes,
     groups: Groups,
     *,
     now: Moment,
     options: AutoscalingOptions,
     has_instance: Mapping[str, bool],
-    odd: Sequence[int] | None = None,
 ) -> tuple[dict[str, GroupReadiness], GroupReadiness]:
     """(nodes of each group that has any, nodes of the cluster), each in every list that it belongs to.
 
-    ``has_instance``: the provider's answers by node name; ``odd``: which of the nodes (positions, ascending) are not
-    simply ready, if that is known already.
+    ``has_instance``: the provider's answers by node name.
     """
-    names = [node.metadata.name for node in nodes]
+    nodes, names, odd = registered.nodes, registered.names, registered.odd
     group_of = groups.ids_of_nodes(names)
     gone = {name for name, there in has_instance.items() if not there}
-    if odd is None:
-        odd = [i for i, node in enumerate(nodes) if not is_simply_ready(node)]
     if gone:
         odd = sorted({*odd, *(i for i, name in enumerate(names) if name in gone)})
     not_ready: dict[int, tuple[bool, bool]] = {}
@@ -52,11 +49,11 @@ def classify(
         is_gone = names[i] in gone or _is_leaving(nodes[i], has_instance)
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
-    registered: dict[str | None, list[str]] = {group: [] for group in group_of}
+    members: dict[str | None, list[str]] = {group: [] for group in group_of}
     for name, group in zip(names, group_of, strict=True):
-        registered[group].append(name)
-    by_group = {group: GroupReadiness(registered=of) for group, of in registered.items() if group is not None}
-    total = GroupReadiness(registered=names, ready=_without(names, {names[i] for i in not_ready}))
+        members[group].append(name)
+    by_group = {group: GroupReadiness(registered=of) for group, of in members.items() if group is not None}
+    total = GroupReadiness(registered=[*names], ready=_without(names, {names[i] for i in not_ready}))
     elsewhere: dict[str | None, set[str]] = {}
     for i in not_ready:
         elsewhere.setdefault(group_of[i], set()).add(names[i])
@@ -130,17 +127,17 @@ def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
 
 
 def find_unregistered(
-    before: Mapping[str, UnregisteredNode], nodes: Iterable[Node], groups: Groups, now: Moment
+    before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
     """Instances that should be there and have no node object, and since when that is so."""
-    registered = {node.spec.provider_id for node in nodes}
+    known = registered.provider_ids
     found: dict[str, UnregisteredNode] = {}
     for group in groups:
         if group.upcoming:
             continue
-        if registered.issuperset(group.instance_ids):
+        if known.issuperset(group.instance_ids):
             continue
-        for instance in [each for each in group.instance_ids if each not in registered]:
+        for instance in [each for each in group.instance_ids if each not in known]:
             status = group.instance_status.get(instance, InstanceStatus())
             if status.state == "deleting" or status.error is not None:
                 continue

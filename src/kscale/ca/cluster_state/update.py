@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -16,6 +16,7 @@ from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpRequest
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
 from kscale.ca.event_subjects import status_event
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.effects import (
     DecreaseTargetSize,
     Emit,
@@ -51,7 +52,7 @@ class ClusterUpdate(msgspec.Struct, kw_only=True):
 
 def update_nodes(
     state: ClusterStateRegistry,
-    nodes: Iterable[Node],
+    nodes: Iterable[Node] | RegisteredNodes,
     groups: Groups,
     *,
     now: datetime | Moment,
@@ -69,21 +70,19 @@ def update_nodes(
 
 def update_nodes_steps(
     state: ClusterStateRegistry,
-    nodes: Iterable[Node],
+    nodes: Iterable[Node] | RegisteredNodes,
     groups: Groups,
     *,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
-    odd: Sequence[int] | None = None,
 ) -> StepsOf[Updating, ClusterUpdate]:
     """Classifies nodes, ends requests that are fulfilled or overdue, and works out what sizes to expect.
 
     - ``templates``: ids of groups that have a template (None: all have); only those enter back-off.
     - ``has_instance``: the provider's answers by node name; for a node without answer a machine is assumed unless the
-      node is tainted for deletion. ``odd``: which of the nodes (positions) are not simply ready
-      (:func:`kscale.ca.nodes.is_simply_ready`), where that is known already.
+      node is tainted for deletion.
 
     Yields a :class:`~kscale.effects.DecreaseTargetSize` for every request that timed out: all that was asked for is
     taken back, whatever has come of it. Raises :class:`AutoscalerError` if a group's target size cannot be read.
@@ -91,7 +90,7 @@ def update_nodes_steps(
     options = options or AutoscalingOptions()
     targets = target_sizes(groups)
     update = _Update(state, groups, targets, moment(now), options, templates)
-    update.look_at(list(nodes), has_instance or {}, odd)
+    update.look_at(RegisteredNodes.of(nodes), has_instance or {})
     update.set_ranges()
     yield from update.end_requests()
     if not options.legacy:  # release 1.3 knew nothing of machines that could not be made
@@ -125,11 +124,11 @@ class _Update:
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
         return self.p.emit(status_event(self.options, "Warning", reason, message))
 
-    def look_at(self, nodes: list[Node], has_instance: Mapping[str, bool], odd: Sequence[int] | None) -> None:
+    def look_at(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify(
-            nodes, self.groups, now=self.now, options=self.options, has_instance=has_instance, odd=odd
+            nodes, self.groups, now=self.now, options=self.options, has_instance=has_instance
         )
         state.unregistered = find_unregistered(state.unregistered, nodes, self.groups, self.now)
         sort_unregistered(state, self.groups, self.now, defaults)

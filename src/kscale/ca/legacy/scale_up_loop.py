@@ -228,7 +228,7 @@ class LegacyScaleUpLoop:
         made |= {group.id: group.template for group in scene.candidates if group.template is not None}
         self.made = made | dict(templates)
         update = yield from update_nodes_steps(
-            state.cluster, nodes, scene.groups, now=now, options=scene.options
+            state.cluster, scene.lists.registered, scene.groups, now=now, options=scene.options
         )  # a group without template enters back-off, too
         cache = {
             name: state.templates[name]

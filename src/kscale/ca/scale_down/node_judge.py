@@ -52,9 +52,9 @@ class NodeJudge:
         """Nodes of the snapshot, in order."""
         index, verdicts = self._index, self._known.verdicts
         apart = {*recently_unremovable, *self._changed, *self._slices}
-        known = [None if name in apart else verdicts[index[name]] for name in names]
+        known = [*map(verdicts.__getitem__, map(index.__getitem__, names))]
         return [
-            self._judge_anew(name, apart, recently_unremovable) if verdict is None else verdict
+            self._judge_anew(name, apart, recently_unremovable) if verdict is None or name in apart else verdict
             for name, verdict in zip(names, known, strict=True)
         ]
 

@@ -202,8 +202,8 @@ class PlannerLoop:
             nodes = pods.node[holds[codes]]
             tiers[nodes[nodes >= 0]] = tier
         index, every = self.snapshot.columns.index, self.snapshot.nodes
-        names = prefilter([every[i] for i in present], self.groups)
-        of_names = (tiers if len(names) == len(every) else tiers[[index[name] for name in names]]).tolist()
+        names = prefilter(every if len(present) == len(every) else [every[i] for i in present], self.groups)
+        of_names = tiers if len(names) == len(every) else tiers[[index[name] for name in names]]
         found = sort_by_tier(names, of_names, self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
             found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)

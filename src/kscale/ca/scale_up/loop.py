@@ -122,8 +122,8 @@ class ScaleUpLoop:
         """A look at the nodes. Raises :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read."""
         scene = self.scene
         update = yield from update_nodes_steps(
-            self.state.cluster, scene.lists.all, scene.groups, now=self.now, options=self.options,
-            templates=set(self.made), odd=scene.lists.odd, has_instance=has_instance,
+            self.state.cluster, scene.lists.registered, scene.groups, now=self.now, options=self.options,
+            templates=set(self.made), has_instance=has_instance,
         )  # fmt: skip
         scene.groups = update.groups
         self.state = replace(self.state, cluster=update.state)

@@ -112,7 +112,7 @@ class Scene:
         kept = LastTemplates.of(self.found)
         cache = kept.recalled({group.id: known[group.id] for group in others if group.id in known})
         found = mixed_templates(
-            self.lists.all,
+            self.lists.registered,
             partial(self._examples, kept.examples),
             self.daemonsets,
             others,

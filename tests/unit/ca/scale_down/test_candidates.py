@@ -82,8 +82,7 @@ def test_order() -> None:
 )
 def test_the_higher_score_goes_first(scores: list[list[int]], want: str) -> None:
     names = [str(i) for i in range(len(scores))]
-    compared = [lambda name, which=which: scores[int(name)][which] for which in range(len(scores[0]))]
-    assert sort_by_scores(names, compared) == want.split()
+    assert sort_by_scores(names, [*zip(*scores, strict=True)]) == want.split()
 
 
 @pytest.mark.parametrize(
