@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kscale.snapshot.snapshot import Snapshot
 
@@ -12,6 +12,27 @@ __all__ = ["ByIdentity", "kept_with"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class _Matching:
+    """Where objects stood in an older sequence. ``same``: they are the very same; ``rows``: the older position of each,
+    0 for those at ``fresh``, which are new."""
+
+    __slots__ = ("fresh", "rows", "same")
+
+    def __init__(self, before: Sequence[object], objects: Sequence[object]) -> None:
+        others = [i for i, same in enumerate(map(is_, before, objects)) if not same]
+        both = min(len(before), len(objects))
+        left, come = [*others, *range(both, len(before))], [*others, *range(both, len(objects))]
+        self.same = not left and not come
+        self.rows = [*range(len(objects))]
+        self.fresh: list[int] = []
+        row_of = {id(before[i]): i for i in left}
+        for i in come:
+            row = row_of.get(id(objects[i]))
+            self.rows[i] = 0 if row is None else row
+            if row is None:
+                self.fresh.append(i)
 
 
 class ByIdentity(Generic[K, V]):
@@ -22,20 +43,25 @@ class ByIdentity(Generic[K, V]):
     def __init__(self) -> None:
         self._last: tuple[Sequence[K], list[V]] = (), []
 
-    def of(self, objects: Sequence[K], make: Callable[[K], V]) -> list[V]:
-        """The values of objects, in order: the very same list while the objects are the same (not to be written to)."""
+    def of(
+        self,
+        objects: Sequence[K],
+        make: Callable[[K], V],
+        match: Callable[[Sequence[K], Sequence[K]], _Matching] = _Matching,
+    ) -> list[V]:
+        """The values of objects, in order: the very same list while the objects are the same (not to be written to).
+
+        ``match``: finds objects among those asked about last."""
         before, values = self._last
         if before is objects:
             return values
-        if len(before) == len(objects):
-            others = [i for i, same in enumerate(map(is_, before, objects)) if not same]
-            if others:
-                values = values.copy()
-                for i in others:
-                    values[i] = make(objects[i])
-        else:
-            known = dict(zip(map(id, before), values, strict=True))
-            values = [known[id(each)] if id(each) in known else make(each) for each in objects]
+        found = match(before, objects) if before else None
+        if found is None:
+            values = [make(each) for each in objects]
+        elif not found.same:
+            values = [*map(values.__getitem__, found.rows)]
+            for i in found.fresh:
+                values[i] = make(objects[i])
         self._last = objects, values
         return values
 
@@ -45,9 +71,24 @@ class _Kept:
 
     def __init__(self) -> None:
         self.found: list[tuple[Any, ByIdentity[Any, Any]]] = []
+        self._matched: list[tuple[Sequence[object], Sequence[object], _Matching]] = []
+
+    def match(self, before: Sequence[object], objects: Sequence[object]) -> _Matching:
+        """Sequences are matched once for all purposes."""
+        if len(objects) < _LONG:
+            return _Matching(before, objects)
+        for old, new, known in self._matched:
+            if old is before and new is objects:
+                return known
+        found = _Matching(before, objects)
+        self._matched = [(before, objects, found), *self._matched[: _MATCHED - 1]]
+        return found
 
 
-_MOST = 32
+_MOST: Final = 32
+_MATCHED: Final = 4
+_LONG: Final = 64
+"""From so many objects on it is worth while to remember how sequences match."""
 
 
 def kept_with(snapshot: Snapshot, what: tuple[Any, ...], objects: Sequence[K], make: Callable[[K], V]) -> list[V]:
@@ -56,7 +97,7 @@ def kept_with(snapshot: Snapshot, what: tuple[Any, ...], objects: Sequence[K], m
     kept = snapshot.interner.memo.of(_Kept, _Kept)
     for known, values in kept.found:
         if known == what:
-            return values.of(objects, make)
+            return values.of(objects, make, kept.match)
     values = ByIdentity()
     kept.found = [(what, values), *kept.found[: _MOST - 1]]
     return values.of(objects, make)

@@ -8,9 +8,9 @@ import msgspec
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.kept_templates import CachedTemplate, KeptTemplates
+from kscale.ca.node_readings import NodeReadings
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
 from kscale.effects import SECOND, Moment, duration
 from kscale.objects.apps import DaemonSet
@@ -61,7 +61,7 @@ def is_good_template(node: Node, now_ns: int) -> bool:
 
 
 def _candidates(
-    nodes: RegisteredNodes, groups: Groups, now_ns: int, warnings: list[str]
+    nodes: NodeReadings, groups: Groups, now_ns: int, warnings: list[str]
 ) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
     """(the first good node of each group, nodes that would do at need and their groups)."""
     good: dict[str, Node] = {}
@@ -84,7 +84,7 @@ def _candidates(
 
 
 def mixed_templates(
-    nodes: Iterable[Node] | RegisteredNodes,
+    nodes: Iterable[Node] | NodeReadings,
     examples_of: Callable[[Sequence[Node]], Sequence[NodeTemplate | None]],
     daemonsets: Sequence[DaemonSet],
     groups: Groups,
@@ -135,7 +135,7 @@ def mixed_templates(
             return from_node()
         return kept.of(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
 
-    good, bad = _candidates(RegisteredNodes.of(nodes), groups, now, result.warnings)
+    good, bad = _candidates(NodeReadings.of(nodes), groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):
         result.templates[name] = made = make(node, groups[name], example)
         result.cache[name] = CachedTemplate(template=made, added=now)

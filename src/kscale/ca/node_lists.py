@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from kscale.ca.by_identity import kept_with
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
+from kscale.ca.node_readings import NodeReadings
 from kscale.ca.nodes import is_ready, is_simply_ready
-from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node
 from kscale.objects.meta import Condition
@@ -34,7 +34,7 @@ class NodeLists(msgspec.Struct, kw_only=True):
     all: list[Node]
     ready: list[Node]
     unready: dict[str, str]
-    registered: RegisteredNodes
+    registered: NodeReadings
 
 
 def unready_copy(node: Node, reason: str) -> Node:
@@ -107,7 +107,7 @@ def _sorted_out(every: list[Node], looks: Sequence[_Look]) -> NodeLists:
             unready[node.metadata.name] = reason
             every[i] = unready_copy(node, reason)
     odd = [i for i, (simply, _, reason) in enumerate(looks) if not simply or reason is not None]
-    return NodeLists(all=every, ready=ready, unready=unready, registered=RegisteredNodes(every, odd))
+    return NodeLists(all=every, ready=ready, unready=unready, registered=NodeReadings(every, odd))
 
 
 def _why_not(

@@ -10,9 +10,9 @@ from typing import Final
 
 from kscale.ca.cluster_state.state import ClusterStateRegistry, GroupReadiness, UnregisteredNode
 from kscale.ca.node_lists import RESOURCE_NOT_READY
+from kscale.ca.node_readings import NodeReadings
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.effects import SECOND, Moment, duration, from_text, later
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
@@ -26,7 +26,7 @@ __all__ = ["classify", "find_unregistered", "sort_unregistered"]
 
 
 def classify(
-    registered: RegisteredNodes,
+    registered: NodeReadings,
     groups: Groups,
     *,
     now: Moment,
@@ -127,7 +127,7 @@ def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
 
 
 def find_unregistered(
-    before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
+    before: Mapping[str, UnregisteredNode], registered: NodeReadings, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
     """Instances that should be there and have no node object, and since when that is so."""
     known = registered.provider_ids

@@ -15,8 +15,8 @@ from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, ta
 from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpRequest
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
 from kscale.ca.event_subjects import status_event
+from kscale.ca.node_readings import NodeReadings
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.registered_nodes import RegisteredNodes
 from kscale.effects import (
     DecreaseTargetSize,
     Emit,
@@ -52,7 +52,7 @@ class ClusterUpdate(msgspec.Struct, kw_only=True):
 
 def update_nodes(
     state: ClusterStateRegistry,
-    nodes: Iterable[Node] | RegisteredNodes,
+    nodes: Iterable[Node] | NodeReadings,
     groups: Groups,
     *,
     now: datetime | Moment,
@@ -70,7 +70,7 @@ def update_nodes(
 
 def update_nodes_steps(
     state: ClusterStateRegistry,
-    nodes: Iterable[Node] | RegisteredNodes,
+    nodes: Iterable[Node] | NodeReadings,
     groups: Groups,
     *,
     now: datetime | Moment,
@@ -90,7 +90,7 @@ def update_nodes_steps(
     options = options or AutoscalingOptions()
     targets = target_sizes(groups)
     update = _Update(state, groups, targets, moment(now), options, templates)
-    update.look_at(RegisteredNodes.of(nodes), has_instance or {})
+    update.look_at(NodeReadings.of(nodes), has_instance or {})
     update.set_ranges()
     yield from update.end_requests()
     if not options.legacy:  # release 1.3 knew nothing of machines that could not be made
@@ -124,7 +124,7 @@ class _Update:
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
         return self.p.emit(status_event(self.options, "Warning", reason, message))
 
-    def look_at(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
+    def look_at(self, nodes: NodeReadings, has_instance: Mapping[str, bool]) -> None:
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify(

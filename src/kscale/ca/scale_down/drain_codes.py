@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace as replace_context
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.scale_down.drainability.context import DrainContext, Rule
 from kscale.ca.scale_down.drainability.engine import default_rules, drain_status
+from kscale.ca.scale_down.drainability.rules.system import is_old
 from kscale.ca.scale_down.drainability.status import (
     BLOCK_DRAIN,
     SKIP_DRAIN,
@@ -28,6 +30,8 @@ __all__ = ["BLOCKS", "DAEMON", "MOVES", "MOVES_UNLESS_PDB", "SKIPPED", "WAITS", 
 MOVES_UNLESS_PDB, MOVES, DAEMON, WAITS, SKIPPED, BLOCKS = range(6)
 _SYSTEM = "kube-system"
 _TIMELY, _AGING = 255, 254
+_CONTEXTS = 4
+"""A loop asks with and without controllers and budgets."""
 
 
 class DrainCodes:
@@ -51,9 +55,8 @@ class DrainCodes:
         for kind in np.flatnonzero(of_kind == _TIMELY).tolist():
             of_kind[kind] = self._of_kind(pods.exemplars[kind], context)
         self.codes: NDArray[np.uint8] = of_kind[pods.kind_of]
-        aging = pods.memo.of(_Aging, _Aging)
-        for i in np.flatnonzero(self.codes == _AGING).tolist():
-            self.codes[i] = _code(aging.of(pods, i), context, self._rules[:-1])
+        aging = np.flatnonzero(self.codes == _AGING)
+        self.codes[aging] = pods.memo.of(_Aging, _Aging).codes_of(pods, aging, context, self._rules[:-1])
 
     def _timeless(self, pod: Pod) -> int:
         """The code of a kind, or ``_TIMELY`` if it depends on the time: of pods that are told to stop."""
@@ -93,14 +96,41 @@ def _code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int:
     return DAEMON if is_daemonset_pod(pod) else MOVES
 
 
-class _Aging(dict[int, Pod]):
-    """Pods that are judged one by one, as time goes by; kept with them all."""
+class _Aging:
+    """Pods that are judged one by one, as time goes by; kept with them all. Of time their rules ask only whether a pod
+    of the system is old enough (:func:`~.rules.system.is_old`): so each is judged once young and once old."""
 
-    def of(self, pods: MovingPods, i: int) -> Pod:
-        found = self.get(i)
-        if found is None:
-            found = self[i] = pods.pod(i)
+    def __init__(self) -> None:
+        self._pods: dict[int, Pod] = {}
+        self._last: list[tuple[tuple[Any, ...], dict[tuple[int, bool], int]]] = []
+
+    def codes_of(
+        self, pods: MovingPods, which: NDArray[np.int64], context: DrainContext, rules: Sequence[Rule]
+    ) -> list[int]:
+        """The codes of some of the pods."""
+        found = []
+        known = self._known(context)
+        for i in which.tolist():
+            pod = self._pods.get(i)
+            if pod is None:
+                pod = self._pods[i] = pods.pod(i)
+            asked = i, is_old(pod, context)
+            code = known.get(asked)
+            if code is None:
+                code = known[asked] = _code(pod, context, rules)
+            found.append(code)
         return found
+
+    def _known(self, context: DrainContext) -> dict[tuple[int, bool], int]:
+        """What was found out in contexts that differ from this one in time at most."""
+        budgets = context.pdbs.family if context.pdbs.pdbs else None
+        what = context.listers, context.options, budgets
+        for asked, known in self._last:
+            if asked == what:
+                return known
+        made: dict[tuple[int, bool], int] = {}
+        self._last = [(what, made), *self._last[: _CONTEXTS - 1]]
+        return made
 
 
 class BudgetSets:

@@ -8,10 +8,17 @@ from kscale.effects import duration
 from kscale.objects.core import Pod
 from kscale.objects.times import nanoseconds
 
-__all__ = ["check"]
+__all__ = ["check", "is_old"]
 
 _OK = DrainStatus(outcome=DRAIN_OK)
 _UNDEFINED = DrainStatus()
+
+
+def is_old(pod: Pod, context: DrainContext) -> bool:
+    """Whether a pod has been there for ``blocking_system_pod_distruption_timeout``."""
+    created = pod.metadata.creation_timestamp
+    timeout = duration(context.options.blocking_system_pod_distruption_timeout)
+    return created is not None and context.now > nanoseconds(created) + timeout
 
 
 def check(pod: Pod, context: DrainContext) -> DrainStatus:
@@ -19,9 +26,7 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     ``blocking_system_pod_distruption_timeout``, BlockDrain before."""
     if pod.metadata.namespace != "kube-system" or context.pdbs.matching(pod):
         return _UNDEFINED
-    created = pod.metadata.creation_timestamp
-    timeout = duration(context.options.blocking_system_pod_distruption_timeout)
-    if created is not None and context.now > nanoseconds(created) + timeout:
+    if is_old(pod, context):
         return _OK
     return blocked(
         "UnmovableKubeSystemPod",

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from kscale.ca.nodes import is_simply_ready
 from kscale.objects.core import Node
 
-__all__ = ["RegisteredNodes"]
+__all__ = ["NodeReadings"]
 
 
-class RegisteredNodes:
+class NodeReadings:
     """Nodes in the order given, each read once, however many loops ask. Not to be written to.
 
     ``names`` and ``provider_ids`` are theirs; ``odd`` the positions, ascending, of those that are not simply ready
@@ -29,9 +29,9 @@ class RegisteredNodes:
         self.odd = odd
 
     @classmethod
-    def of(cls, nodes: Iterable[Node] | RegisteredNodes) -> RegisteredNodes:
+    def of(cls, nodes: Iterable[Node] | NodeReadings) -> NodeReadings:
         """Nodes, or what was read of them already."""
-        return nodes if isinstance(nodes, RegisteredNodes) else cls(nodes)
+        return nodes if isinstance(nodes, NodeReadings) else cls(nodes)
 
     def __len__(self) -> int:
         return len(self.nodes)

@@ -1,0 +1,53 @@
+"""What rules say of many pods at once is what they say of each, at any moment."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import kscale
+from builders import N0, node, owner, pod
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, DrainCodes
+from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.moving_pods import moving_pods
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.effects import SECOND, to_text
+from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+
+OPTIONS = AutoscalingOptions(blocking_system_pod_distruption_timeout=timedelta(minutes=1))
+
+
+def test_pods_of_the_system_are_judged_by_their_age_now_and_by_their_budgets() -> None:
+    seconds = {"long": 3600, "short": 30}
+    pods = [
+        pod(
+            name,
+            100,
+            1,
+            spec={"node_name": "n"},
+            namespace="kube-system",
+            labels={"app": name},
+            owner_references=owner("ReplicaSet", api_version="apps/v1"),
+            creation_timestamp=to_text(N0 - age * SECOND),
+        )
+        for name, age in seconds.items()
+    ]
+    moving = moving_pods(kscale.Cluster([node("n", 1000, 1000), *pods]).snapshot())
+    budget = PodDisruptionBudget(
+        metadata=ObjectMeta(name="b", namespace="kube-system"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "short"})),
+    )
+    covered = RemainingPdbTracker([budget])
+
+    def codes(after: int, pdbs: RemainingPdbTracker, options: AutoscalingOptions = OPTIONS) -> dict[str, int]:
+        found = DrainCodes(moving, DrainContext(N0 + after * SECOND, options, pdbs=pdbs)).codes.tolist()
+        return {name.rpartition("/")[2]: code for name, code in zip(moving.names, found, strict=True)}
+
+    for _ in range(2):  # what is kept of one question is no answer to another
+        assert codes(0, RemainingPdbTracker()) == {"long": MOVES, "short": BLOCKS}
+        assert codes(31, RemainingPdbTracker()) == {"long": MOVES, "short": MOVES}
+        assert codes(0, covered) == {"long": MOVES, "short": MOVES_UNLESS_PDB}
+        assert codes(0, covered.fork()) == {"long": MOVES, "short": MOVES_UNLESS_PDB}
+        hour = AutoscalingOptions(blocking_system_pod_distruption_timeout=timedelta(hours=2))
+        assert codes(31, RemainingPdbTracker(), hour) == {"long": BLOCKS, "short": BLOCKS}

@@ -1,0 +1,52 @@
+"""What is worked out of single objects is worked out once, wherever the objects stand the next time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kscale
+from kscale.ca.by_identity import ByIdentity, kept_with
+
+
+class Thing:
+    """Equal to nothing but itself."""
+
+
+POOL = [Thing() for _ in range(12)]
+
+
+@given(st.lists(st.lists(st.sampled_from(POOL), unique=True), min_size=1, max_size=6))
+def test_each_object_of_the_last_question_is_known(questions: list[list[Thing]]) -> None:
+    values: ByIdentity[Thing, tuple[Thing, int]] = ByIdentity()
+    before: dict[Thing, tuple[Thing, int]] = {}
+    for number, objects in enumerate(questions):
+        found = values.of(objects, lambda each, number=number: (each, number))  # type: ignore[misc]  # bound here
+        assert found == [before.get(each, (each, number)) for each in objects]
+        before = dict(zip(objects, found, strict=True))
+
+
+def test_the_same_objects_have_the_very_same_list() -> None:
+    values: ByIdentity[Thing, int] = ByIdentity()
+    found = values.of(POOL, id)
+    assert values.of([*POOL], id) is found
+
+
+@pytest.mark.parametrize("size", [10, 200])
+def test_purposes_share_how_sequences_match_and_nothing_else(size: int) -> None:
+    snapshot = kscale.Cluster([]).snapshot()
+    things = [Thing() for _ in range(size)]
+    later = [Thing(), *things[1:-1]]
+    made: list[tuple[str, Any]] = []
+    for objects in (things, later):
+        for purpose in ("one", "two"):
+
+            def make(each: Thing, purpose: str = purpose) -> tuple[str, Thing]:
+                made.append((purpose, each))
+                return purpose, each
+
+            assert kept_with(snapshot, (purpose,), objects, make) == [(purpose, each) for each in objects]
+    assert made[2 * size :] == [("one", later[0]), ("two", later[0])]
