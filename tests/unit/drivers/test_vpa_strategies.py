@@ -216,11 +216,39 @@ def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, capl
             await asyncio.sleep(1)
             await minutes(api, 1)
             assert recommended(api) == {"c": {"cpu": f"{upstreams + 1}m"}}
-            assert provided(api, "lone") == ("False", "NoSamples")
+            assert provided(api, "lone") == ("False", "StrategyFailed")
+            await minutes(api, 8)
+            assert (asked_of_usage(source), len(failures())) == (1, 1)
+            await minutes(api, 3)  # the interval is over
+            assert (asked_of_usage(source), len(failures())) == (2, 2)
+
+    def failures() -> list[str]:
+        said = (each.getMessage() for each in caplog.records)
+        return [each for each in said if f"container c of {NAMESPACE}/lone: failed: ValueError: nothing of it" in each]
 
     against(plain)
     against(case)
-    assert any("ValueError: nothing of it" in each.getMessage() for each in caplog.records)
+
+
+def test_a_vpa_that_was_gone_is_new_again() -> None:
+    """Also the last one of its namespace."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = prometheus(api)
+        async with running(api, building(source)):
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+            api.server.drop(VPAS, "web", NAMESPACE)
+            await minutes(api, 2)
+            assert asked_of_usage(source) == 1
+            api.server.put(VPAS, autoscaler("web"))
+            await minutes(api, 1)
+            assert asked_of_usage(source) == 2
+            assert recommended(api)["c"]["cpu"] == "780m"
+
+    against(case)
 
 
 def test_pods_that_no_vpa_selects_do_not_count() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -28,21 +28,40 @@ from kscale.vpa.strategies import Advised, ContainerUsage, Strategy, checked_adv
 
 __all__ = ["Advice", "StrategyAdvisor", "advised_amounts"]
 
-Advice = Mapping[VpaKey, Mapping[str, Advised]]
-"""Of VPAs, by container."""
-
 _MOST_POINTS: Final = 11_000
 """Of a series in one answer: Prometheus refuses more."""
 _Usage = dict[VpaKey, dict[str, ContainerUsage]]
+_NO_SAMPLES: Final = ("NoSamples", "Prometheus has given no samples for the strategy yet; what was recommended stays")
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """What a strategy said last of VPAs. ``had``: by container; ``failures``: why it has said nothing since then."""
+
+    had: dict[VpaKey, Mapping[str, Advised]] = {}
+    failures: dict[VpaKey, str] = {}
+
+    def missing(self, key: VpaKey) -> tuple[str, str] | None:
+        """Reason and text of the condition of a VPA whose recommendation stays what it was."""
+        if key in self.failures:
+            return ("StrategyFailed", f"{self.failures[key]}; what was recommended stays")
+        return None if key in self.had else _NO_SAMPLES
+
+    def of(self, keys: Container[VpaKey]) -> Advice:
+        """No others' advice."""
+        return Advice(
+            had={key: advice for key, advice in self.had.items() if key in keys},
+            failures={key: why for key, why in self.failures.items() if key in keys},
+        )
 
 
 class StrategyAdvisor:
-    """``advice``: the strategy's, of each VPA whose samples have been had. Single owner.
+    """``advice``: the strategy's, of the VPAs whose samples have been had. Single owner.
 
     Prometheus is asked for all samples of a namespace at each ``interval`` (nanoseconds), at once where a VPA is new
     there; each question may take ``timeout``. Nothing of them is kept but the advice: memory is that of the samples of
     one namespace, and a restart forgets nothing. A namespace of which Prometheus does not answer keeps its advice, and
-    is asked again in the next round.
+    is asked again in the next round. A VPA for which the strategy fails keeps its advice too, until the interval is
+    over.
 
     Pods that are gone count by the labels that Prometheus has of them. Raises :class:`~kscale.errors.InputError` for a
     history of more values than Prometheus gives at once.
@@ -56,8 +75,8 @@ class StrategyAdvisor:
             if points > _MOST_POINTS:
                 text = f"{history.history_length} by {history.history_resolution} are more than {_MOST_POINTS:,} values"
                 raise InputError(f"a history of {text} of a container, the most that Prometheus answers")
-        self.advice: dict[VpaKey, dict[str, Advised]] = {}
-        self._due: dict[str, Moment] = {}
+        self.advice = Advice()
+        self._due: dict[VpaKey, Moment] = {}
         self._killed: dict[ContainerName, OutOfMemory] = {}
 
     def notice(self, pods: Iterable[Pod], ooms: Iterable[OutOfMemory]) -> None:
@@ -74,12 +93,13 @@ class StrategyAdvisor:
         for vpa in state.observed_vpas():
             vpas.setdefault(vpa.namespace, []).append(vpa)
         observed = {vpa.key for own in vpas.values() for vpa in own}
-        self.advice = {key: advice for key, advice in self.advice.items() if key in observed}
+        self.advice = self.advice.of(observed)
+        self._due = {key: due for key, due in self._due.items() if key in observed}
         now = progress.now
         due = [
             namespace
             for namespace, own in sorted(vpas.items())
-            if self._due.get(namespace, now) <= now or any(vpa.key not in self.advice for vpa in own)
+            if any(self._due.get(vpa.key, now) <= now for vpa in own)
         ]
         if not due:
             return []
@@ -92,7 +112,7 @@ class StrategyAdvisor:
             for namespace in due:
                 usage = yield from self._usage_steps(state, namespace, labels, progress)
                 problems += self._advise(state, vpas[namespace], usage)
-                self._due[namespace] = now + self._interval
+                self._due.update((vpa.key, now + self._interval) for vpa in vpas[namespace])
         except InputError as error:
             problems.append(f"Cannot get samples for the strategy {name}: {error}")
         return problems
@@ -127,7 +147,7 @@ class StrategyAdvisor:
 
     def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _Usage) -> list[str]:
         raw = recommended_amounts(state, vpas) if self._strategy.uses_recommendation else [None] * len(vpas)
-        problems = []
+        failures: dict[VpaKey, str] = {}
         for vpa, recommendation in zip(vpas, raw, strict=True):
             own = usage.get(vpa.key, {})
             recommended = {} if recommendation is None else {
@@ -139,12 +159,14 @@ class StrategyAdvisor:
                     of = own.get(container) or ContainerUsage()
                     of.recommendation = recommended.get(container)
                     of.oom_memory = self._most_killed(state, vpa, container)
-                    advice[container] = checked_advice(self._strategy, of, f"container {container} of {vpa.key}")
+                    where = f"container {container} of {vpa.namespace}/{vpa.name}"
+                    advice[container] = checked_advice(self._strategy, of, where)
             except KscaleError as error:
-                problems.append(str(error))
+                self.advice.failures[vpa.key] = failures[vpa.key] = str(error)
             else:
-                self.advice[vpa.key] = advice
-        return problems
+                self.advice.had[vpa.key] = advice
+                self.advice.failures.pop(vpa.key, None)
+        return list(failures.values())
 
     def _most_killed(self, state: RecommenderState, vpa: Vpa, container: str) -> int:
         return max(

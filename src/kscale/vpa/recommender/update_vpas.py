@@ -40,7 +40,6 @@ _OBJECTS: Final = "vpa_recommender_vpa_objects_count"
 _LATENCY: Final = "vpa_recommender_recommendation_latency_seconds"
 _MODES: Final = ("Auto", "InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
 _VERSIONS: Final = ("v1", "v1beta1", "v1beta2")
-_NO_SAMPLES: Final = ("NoSamples", "Prometheus has given no samples for the strategy yet; what was recommended stays")
 
 
 def update_vpas_steps(
@@ -90,8 +89,8 @@ def recommend_for(
         if vpa.has_recommendation and not had:
             quality.into.observe(_LATENCY, {}, _waited(vpa, now))
         vpa.update_conditions(now)
-        if advice is not None and vpa.key not in advice and vpa.pod_count > 0:
-            vpa.set_condition(RECOMMENDATION_PROVIDED, vpa.has_recommendation, *_NO_SAMPLES, now)
+        if advice is not None and vpa.pod_count > 0 and (missing_advice := advice.missing(vpa.key)):
+            vpa.set_condition(RECOMMENDATION_PROVIDED, vpa.has_recommendation, *missing_advice, now)
         missing = state.record_recommendation(vpa, now)
         if missing:
             diagnostics.append(missing)
@@ -112,7 +111,7 @@ def recommend_for(
 def _advised(
     vpa: Vpa, raw: RecommendedPodResources, advice: Advice, options: RecommenderOptions
 ) -> RecommendedPodResources:
-    own = advice.get(vpa.key)
+    own = advice.had.get(vpa.key)
     if own is None:
         return vpa.recommendation or RecommendedPodResources()
     return advised_amounts(raw, own, options)
