@@ -8,11 +8,22 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from e2e.control_plane import ControlPlane
-from e2e.scaled_widget import ScaledWidget, played
+from e2e.real_api import MERGE
+from e2e.scaled_widget import PROGRAMS, ScaledWidget, played
 from e2e.widgets import DEFINITION
 from kscale.drivers.vpa_definitions import vpa_definitions
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+LED = {
+    "vpa-recommender": "vpa-recommender-lease",
+    "vpa-updater": "vpa-updater",
+    "horizontal": "kscale-horizontal-pod-autoscaler",
+}
+"""Who leads, and by which lease."""
+SHORT = ("--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s")
 Fault = Callable[[ScaledWidget], Awaitable[None]]
 
 
@@ -27,21 +38,32 @@ def planned(directory: Path, *flags: str) -> Iterator[ControlPlane]:
 
 def goes_on(fault: Fault) -> Fault:
     """The HPA and the updater begin, and meanwhile it happens: no size is written twice, no pod evicted twice, and what
-    the recommender knew it still knows."""
+    the recommender knew it still knows, and goes on learning."""
 
     async def script(scene: ScaledWidget) -> None:
         await scene.recommend()
         await scene.until(lambda: scene.samples() > 1)
-        known = await asyncio.to_thread(scene.samples)
         scene.start("horizontal", "vpa-updater")
         await fault(scene)
         await scene.until(scene.settled)
         sizes, evicted = await asyncio.to_thread(scene.done)
         assert (sizes[-1], sizes) == (4, sorted(set(sizes)))
         assert len(evicted) == len(set(evicted)) >= 2
-        assert await asyncio.to_thread(scene.samples) > known
+        known = await asyncio.to_thread(scene.samples)
+        await scene.until(lambda: scene.samples() > known)
+        counted = await asyncio.to_thread(scene.counted)
+        assert counted == sorted(counted)
 
     return script
+
+
+async def grows(scene: ScaledWidget) -> None:
+    """One pod more may be made, and is, with what is recommended."""
+    await asyncio.to_thread(scene.allow, 5)
+    await scene.until(lambda: scene.settled(5))
+    sizes, evicted = await asyncio.to_thread(scene.done)
+    assert sizes[-2:] == [4, 5]
+    assert len(evicted) == len(set(evicted))
 
 
 async def acting(scene: ScaledWidget) -> None:
@@ -69,10 +91,7 @@ def test_etcd_forgets_what_nobody_has_seen(tmp_path: Path) -> None:
         await asyncio.to_thread(scene.allow, 5)
         await asyncio.to_thread(scene.plane.compact)
         scene.api.wire.open = True
-        await scene.until(lambda: scene.settled(5))
-        sizes, evicted = await asyncio.to_thread(scene.done)
-        assert sizes[-2:] == [4, 5]
-        assert len(evicted) == len(set(evicted))
+        await grows(scene)
 
     with planned(tmp_path / "plane", "--watch-cache=false") as plane:
         played(plane, script, wired=True)
@@ -95,3 +114,61 @@ def test_etcd_is_slow(tmp_path: Path) -> None:
 
     with planned(tmp_path / "plane") as plane:
         played(plane, goes_on(fault))
+
+
+def test_leases_are_taken_away(tmp_path: Path) -> None:
+    """Who led ends; started again, it waits for the lease, and goes on."""
+
+    async def taken(scene: ScaledWidget) -> None:
+        await acting(scene)
+        held: dict[str, object] = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
+        free: dict[str, object] = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        for name, lease in LED.items():
+            await asyncio.to_thread(scene.plane.ask, "PATCH", f"{LEASES}/{lease}", {"spec": held}, content_type=MERGE)
+            assert await asyncio.to_thread(scene.players[name].ended) == 1
+        for name, lease in LED.items():
+            scene.start(name)
+            await asyncio.to_thread(scene.plane.ask, "PATCH", f"{LEASES}/{lease}", {"spec": free}, content_type=MERGE)
+
+    async def script(scene: ScaledWidget) -> None:
+        await goes_on(taken)(scene)
+        await grows(scene)
+
+    flags = dict.fromkeys(LED, ("--leader-elect=true", *SHORT))
+    with planned(tmp_path / "plane") as plane:
+        played(plane, script, flags)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_is_killed(tmp_path: Path, name: str) -> None:
+    async def killed(scene: ScaledWidget) -> None:
+        await acting(scene)
+        scene.players[name].kill()
+        scene.start(name)
+
+    async def script(scene: ScaledWidget) -> None:
+        await goes_on(killed)(scene)
+        await grows(scene)
+
+    with planned(tmp_path / "plane") as plane:
+        played(plane, script)
+
+
+def test_the_clock_is_set_an_hour_ahead_and_back(tmp_path: Path) -> None:
+    """Nothing is done that would be done an hour later."""
+    clock = tmp_path / "clock"
+
+    async def script(scene: ScaledWidget) -> None:
+        await goes_on(lambda scene: asyncio.sleep(0))(scene)
+        before = await asyncio.to_thread(scene.done)
+        for change in (clock.touch, clock.unlink):
+            change()
+            known = await asyncio.to_thread(scene.samples)
+            await scene.until(lambda known=known: scene.samples() > known + 8)  # type: ignore[misc]
+        assert await asyncio.to_thread(scene.done) == before
+        assert await asyncio.to_thread(scene.settled)
+        for name in PROGRAMS:
+            assert "the clock has been set by" in scene.players[name].log.read_text(), name
+
+    with planned(tmp_path / "plane") as plane:
+        played(plane, script, clock=clock)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from e2e.cloud import FakeCloud, Machines
 from e2e.control_plane import ControlPlane, Refused
@@ -135,15 +135,24 @@ class ScaledWidget:
     def done(self) -> tuple[list[int], list[str]]:
         """The sizes that were written, and the pods that were evicted, in order."""
         sizes, evicted = [], []
-        for entry in self.plane.audit():
-            if USER not in entry["user"]["username"] or entry["responseStatus"]["code"] >= 300:
-                continue
+        for entry in self._written():
             at = entry["objectRef"]
             if at.get("subresource") == "scale":
                 sizes.append(entry["requestObject"]["spec"]["replicas"])
             elif at.get("subresource") == "eviction":
                 evicted.append(at["name"])
         return sizes, evicted
+
+    def counted(self) -> list[int]:
+        """The samples of each checkpoint that was written, in order."""
+        of = [each for each in self._written() if each["objectRef"]["resource"] == "verticalpodautoscalercheckpoints"]
+        return [each["responseObject"]["status"]["totalSamplesCount"] for each in of]
+
+    def _written(self) -> Iterator[dict[str, Any]]:
+        """What the programs asked for and got, as the audit log has it."""
+        for entry in self.plane.audit():
+            if USER in entry["user"]["username"] and entry["responseStatus"]["code"] < 300:
+                yield entry
 
     # -- what happens ------------------------------------------------------------------------------------------------
 

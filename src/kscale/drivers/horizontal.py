@@ -38,7 +38,7 @@ Seen = HorizontalPodAutoscaler | Tombstone
 
 class HorizontalController:
     """State of the controller between reconciles. Keys are ``namespace/name``; ``now`` is an aware datetime or
-    nanoseconds since 1970, and never goes back.
+    nanoseconds since 1970, and never goes back but for :meth:`clock_set`.
 
     ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name,
     ``queue_metrics`` what upstream's queue counts; the rest of upstream's metrics is observed by reconciles. ``kept``:
@@ -68,6 +68,12 @@ class HorizontalController:
         self._queue = WorkQueue("horizontalpodautoscaler")
         self._aligned = aligned
         self.kept = KeptStates(state.hpas if state is not None else None)
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: HPAs come up as they would have, and what is remembered is as
+        old as it was."""
+        self._queue.clock_set(by)
+        self.kept = KeptStates({key: state.later(by) for key, state in self.kept.items()})
 
     # -- what is seen of HPAs --------------------------------------------------------------------------------------
 

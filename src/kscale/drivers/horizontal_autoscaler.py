@@ -126,6 +126,11 @@ class HorizontalAutoscaler:
             if self._repeats:
                 self._note_change(change)
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._take_in()
+        self.controller.clock_set(by)
+
     def next_due(self) -> Moment | None:
         """When an HPA is due."""
         self._take_in()

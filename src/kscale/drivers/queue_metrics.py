@@ -36,6 +36,11 @@ class QueueMetrics:
         self._begun: dict[str, Moment] = {}
         self._waited, self._worked = _Durations(), _Durations()
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what has been waited for stays."""
+        self._added = {key: at + by for key, at in self._added.items()}
+        self._begun = {key: at + by for key, at in self._begun.items()}
+
     def added(self, key: str, now: Moment) -> None:
         """A key that was not to be worked on is."""
         self._adds += 1

@@ -19,6 +19,11 @@ class Ticker:
         self.due = begun + interval
         """The next tick."""
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._begun += by
+        self.due += by
+
     def take(self, now: Moment) -> None:
         """The tick that is due has been taken."""
         self.due = self._begun + ((now - self._begun) // self.interval + 1) * self.interval

@@ -126,6 +126,14 @@ class AdmissionController:
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        if self._begun is not None:
+            self._begun += by
+        for ticker in (self._renewals, self._looks):
+            if ticker is not None:
+                ticker.clock_set(by)
+
     def next_due(self) -> Moment | None:
         """The registration, then the next renewal of the lease, or look at the CA."""
         if self._begun is None:
@@ -234,7 +242,7 @@ def admission_program(
             serving.served(server)
             await asyncio.get_running_loop().create_future()
 
-    return Program(driver=driver, metrics=ADMISSION_METRICS, beside=[serve])
+    return Program(driver=driver, metrics=ADMISSION_METRICS, beside=[serve], clock_set=driver.clock_set)
 
 
 def _step(name: str, seconds: float) -> Observation:

@@ -143,6 +143,17 @@ class VpaRecommender:
         else:
             self._feed.notice(change)
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._begin_at += by
+        self.state.clock_set(by)
+        self._scales.clock_set(by)
+        if self._advisor is not None:
+            self._advisor.clock_set(by)
+        for ticker in (self._rounds, self._refreshes):
+            if ticker is not None:
+                ticker.clock_set(by)
+
     def next_due(self) -> Moment | None:
         """The next round; in between, every seven seconds, a look at the scales that were asked for."""
         if self._rounds is None or self._refreshes is None:
@@ -286,4 +297,11 @@ def recommender_program(
         advisor=advisor,
     )
     source = RESTMetrics(around.client, around.resources, around.steady)
-    return Program(driver=driver, metrics=RECOMMENDER_METRICS, health=health, source=source, prometheus=prometheus)
+    return Program(
+        driver=driver,
+        metrics=RECOMMENDER_METRICS,
+        health=health,
+        source=source,
+        prometheus=prometheus,
+        clock_set=driver.clock_set,
+    )

@@ -97,6 +97,12 @@ class VpaUpdater:
         else:
             self._feed.notice(change)
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self.state.clock_set(by)
+        if self._loops is not None:
+            self._loops.clock_set(by)
+
     def next_due(self) -> Moment | None:
         """The next loop."""
         return 0 if self._loops is None else self._loops.due
@@ -187,4 +193,4 @@ def updater_program(
         active=lambda: health.update_last_activity(around.steady.now()),
         plan=plan,
     )
-    return Program(driver=driver, metrics=UPDATER_METRICS, health=health)
+    return Program(driver=driver, metrics=UPDATER_METRICS, health=health, clock_set=driver.clock_set)

@@ -36,6 +36,12 @@ class WorkQueue:
         """Keys that are worked on."""
         return frozenset(self._working)
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._due = {key: due + by for key, due in self._due.items()}
+        self._heap = [(due + by, number, key) for due, number, key in self._heap]
+        self.metrics.clock_set(by)
+
     def add(self, key: str, now: int) -> None:
         """Make a key ready."""
         if key in self._unclean:

@@ -60,6 +60,17 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     registered: bool = True
     written: Written | None = None
 
+    def later(self, by: int) -> HPAState:
+        """The same with histories that many nanoseconds later."""
+        replace = msgspec.structs.replace
+        proposals = self.recommendations
+        return replace(
+            self,
+            recommendations=proposals and tuple(replace(each, time=each.time + by) for each in proposals),
+            scale_up_events=tuple(replace(each, time=each.time + by) for each in self.scale_up_events),
+            scale_down_events=tuple(replace(each, time=each.time + by) for each in self.scale_down_events),
+        )
+
     def without_histories(self) -> HPAState:
         """What is not kept as columns."""
         return HPAState(selector=self.selector, registered=self.registered, written=self.written)

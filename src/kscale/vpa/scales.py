@@ -133,6 +133,13 @@ class ScaleCache:
     def __repr__(self) -> str:
         return f"<ScaleCache: {len(self)}>"
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: everything is as old as it was."""
+        for entry in self._entries.values():
+            entry.refresh_after += by
+            entry.delete_after += by
+        self.now += by
+
     def get(self, key: ScaleKey) -> Scale:
         """A scale, which lives longer now. Raises :class:`ScaleRefusedError` and :class:`ScaleNeededError`."""
         entry = self._entries.get(key)

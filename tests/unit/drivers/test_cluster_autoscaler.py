@@ -14,8 +14,8 @@ from kscale.ca.metrics import METRICS
 from kscale.effects import SECOND, to_text
 from kscale.objects.rest_mapping import ServedResource
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.world.virtual_loop import VirtualClock
 from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
+from unit.drivers.set_clock import SetClock
 from unit.world.informer_cases import until
 
 
@@ -168,20 +168,6 @@ def test_the_scheduler_has_another_profile() -> None:
         await running.end()
 
     autoscaled(case)
-
-
-class SetClock:
-    """A clock that somebody sets."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        self.ahead = 0
-
-    def now(self) -> int:
-        return self._clock.now() + self.ahead
-
-    def monotonic(self) -> int:
-        return self._clock.monotonic()
 
 
 @pytest.mark.parametrize("hours", [1, -1])

@@ -11,6 +11,7 @@ from kscale.drivers.driver import Driver
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.effects import to_text
 from kscale.objects.rest_mapping import ServedResource
+from kscale.world.protocols import Clock
 from unit.world.test_informer import FakeApi
 
 METRICS = ServedResource("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
@@ -81,9 +82,11 @@ def cluster(api: FakeApi, app: str = "web", pods: int = 2, **more: Any) -> None:
 
 
 class Run:
-    """One program under way."""
+    """One program under way; ``clock``: another than the API's."""
 
-    def __init__(self, api: FakeApi, build: Callable[[Surroundings], Program], **options: Any) -> None:
+    def __init__(
+        self, api: FakeApi, build: Callable[[Surroundings], Program], clock: Clock | None = None, **options: Any
+    ) -> None:
         self.api, self.stop = api, asyncio.Event()
         self.programs: list[Program] = []
         self.around: list[Surroundings] = []
@@ -95,7 +98,7 @@ class Run:
 
         given = ProcessOptions(**options)
         self.task = asyncio.create_task(
-            run_process(built, api.client, given, version="1", stop=self.stop, clock=api.clock)
+            run_process(built, api.client, given, version="1", stop=self.stop, clock=clock or api.clock)
         )
 
     @property

@@ -145,6 +145,13 @@ class RecommenderState:
             self._slots[vpa] = self.placed, found
         return found
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays. Samples have times of others."""
+        self.without_recommendation = {key: at + by for key, at in self.without_recommendation.items()}
+        self.last_gc += by
+        if self.last_checkpoint_gc != ZERO_TIME:
+            self.last_checkpoint_gc += by
+
     def add_pod(self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: Moment) -> PodState:
         """``AddOrUpdatePod``."""
         pod = self.pods.get((namespace, name))

@@ -87,6 +87,10 @@ class StrategyAdvisor:
             if known is None or known.memory <= one.memory:
                 self._killed[one.container] = one
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left of intervals stays."""
+        self._due = {key: due + by for key, due in self._due.items()}
+
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[Within | Observe, list[str]]:
         """Asks for what is due, and takes the strategy's advice; texts of what went wrong come back."""
         vpas: dict[str, list[Vpa]] = {}

@@ -36,6 +36,13 @@ class RateLimiter(msgspec.Struct):
         """From the flags: a limit that is not positive switches the limiter off."""
         return cls(math.inf, 0) if limit <= 0 else cls(limit, burst, float(burst))
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: tokens come as they would have."""
+        if self.last is not None:
+            self.last += by
+        if self.last_event is not None:
+            self.last_event += by
+
     def _advanced(self, now: int) -> float:
         if self.last is None:
             return float(self.burst)

@@ -30,6 +30,13 @@ class UpdaterState(msgspec.Struct, kw_only=True):
     eviction_limiter: RateLimiter | None = None
     in_place_limiter: RateLimiter | None = None
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self.last_in_place_attempts = {key: at + by for key, at in self.last_in_place_attempts.items()}
+        for limiter in (self.eviction_limiter, self.in_place_limiter):
+            if limiter is not None:
+                limiter.clock_set(by)
+
     def __repr__(self) -> str:
         infeasible, resizing = len(self.infeasible_attempts), len(self.last_in_place_attempts)
         return f"<UpdaterState: {infeasible} infeasible attempts, {resizing} pods seen resizing>"

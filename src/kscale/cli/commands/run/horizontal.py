@@ -131,14 +131,16 @@ def _build(options: HPAOptions, flags: _Flags) -> Build:
 
     def build(around: Surroundings) -> Program:
         renewal = options.horizontal_pod_autoscaler_sync_period
+        driver = HorizontalAutoscaler(
+            options,
+            selector=flags.hpa_selector,
+            manager=_AGENT,
+            take_over=flags.take_over or around.dry_run,  # who writes nothing, fights nobody
+        )
         return Program(
-            driver=HorizontalAutoscaler(
-                options,
-                selector=flags.hpa_selector,
-                manager=_AGENT,
-                take_over=flags.take_over or around.dry_run,  # who writes nothing, fights nobody
-            ),
+            driver=driver,
             metrics=HORIZONTAL_METRICS,
+            clock_set=driver.clock_set,
             source=RESTMetrics(around.client, around.resources, around.steady, renewal=renewal),
         )
 

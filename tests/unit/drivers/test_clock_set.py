@@ -1,0 +1,106 @@
+"""Somebody sets the clock while the HPA or a program of the VPA runs: rounds go on as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kscale.drivers.horizontal import HorizontalController
+from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController
+from kscale.drivers.vpa_recommender import recommender_program
+from kscale.drivers.vpa_updater import updater_program
+from kscale.effects import SECOND
+from kscale.hpa import HPAState
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.state import Recommendation, ScaleEvent
+from kscale.vpa import RecommenderOptions, UpdaterOptions
+from kscale.vpa.scales import ScaleCache
+from kscale.world.metrics.rest import RESTMetrics
+from unit.drivers.set_clock import SetClock
+from unit.drivers.test_horizontal_autoscaler import World
+from unit.drivers.test_vpa_recommender import SERVED, against_fake
+from unit.drivers.vpa_world import autoscaler, cluster, running
+from unit.world.test_informer import FakeApi
+
+HOUR = 3600 * SECOND
+VPAS = "verticalpodautoscalers.autoscaling.k8s.io"
+
+
+def horizontal_program(around: Surroundings) -> Program:
+    driver = HorizontalAutoscaler(HPAOptions(), manager="kscale")
+    source = RESTMetrics(around.client, around.resources, around.steady)
+    return Program(driver=driver, metrics=HORIZONTAL_METRICS, source=source, clock_set=driver.clock_set)
+
+
+def admission_program(_: Surroundings) -> Program:
+    driver = AdmissionController(holder="host")
+    return Program(driver=driver, metrics=ADMISSION_METRICS, clock_set=driver.clock_set)
+
+
+def scaled(api: FakeApi) -> None:
+    world = World(api)
+    world.deploy("web", 500)
+    world.autoscale("web")
+
+
+def right_sized(api: FakeApi) -> None:
+    cluster(api)
+    api.server.put(VPAS, autoscaler("web"))
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+@pytest.mark.parametrize(
+    ("build", "begin", "asks", "interval"),
+    [
+        (horizontal_program, scaled, "metrics.k8s.io", 15),
+        (partial(recommender_program, options=RecommenderOptions()), right_sized, "metrics.k8s.io", 60),
+        (partial(updater_program, options=UpdaterOptions()), right_sized, "leases", 60),
+        (admission_program, right_sized, "leases", 10),
+    ],
+    ids=["horizontal", "recommender", "updater", "admission"],
+)
+def test_rounds_go_on(build: Any, begin: Callable[[FakeApi], None], asks: str, interval: int, hours: int) -> None:
+    async def case(api: FakeApi) -> None:
+        def rounds() -> int:
+            return sum(asks in path for method in ("GET", "PATCH") for path in api.server.asked(method))
+
+        begin(api)
+        clock = SetClock(api.clock)
+        async with running(api, build, clock=clock):
+            await asyncio.sleep(4 * 60 + 5)
+            before = rounds()
+            await asyncio.sleep(4 * 60)
+            each = rounds() - before
+            assert each >= 4 * 60 // interval
+            clock.ahead = hours * HOUR
+            await asyncio.sleep(4 * 60)
+            assert abs(rounds() - before - 2 * each) <= 1
+
+    against_fake(case, **({} if build is horizontal_program else {"resources": SERVED}))
+
+
+def test_what_the_hpa_remembers_is_as_old_as_it_was() -> None:
+    controller = HorizontalController(HPAOptions())
+    now = 100 * HOUR
+    controller.kept["a/b"] = HPAState(
+        recommendations=(Recommendation(3, now),), scale_up_events=(ScaleEvent(1, now),), scale_down_events=()
+    )
+    controller.kept["a/new"] = HPAState()
+    controller.clock_set(-HOUR)
+    found = controller.kept["a/b"]
+    assert found.recommendations == (Recommendation(3, 99 * HOUR),)
+    assert (found.scale_up_events, found.scale_down_events) == ((ScaleEvent(1, 99 * HOUR),), ())
+    assert controller.kept["a/new"] == HPAState()
+
+
+def test_scales_are_as_old_as_they_were() -> None:
+    cache = ScaleCache()
+    cache.now = 100 * HOUR
+    cache.clock_set(HOUR)
+    assert cache.now == 101 * HOUR
