@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ from kscale.effects import (
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.batch_specs import target_references
 from kscale.hpa.calculation import Replicas
-from kscale.hpa.decisions import BRANCHES, Decisions, decide_columns
+from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
 from kscale.hpa.gathered import GatheredMetrics
 from kscale.hpa.memory import Histories, KeptStates
@@ -47,8 +47,6 @@ from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.collector import collector_paused
 
 __all__ = ["Reconciled", "reconcile_all"]
-
-_METRICS: Final = BRANCHES.index("metrics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +205,7 @@ class _Batch:
         """What :meth:`_known` goes by, as lists: rows of arrays are slow to look at."""
         decisions, columns = self.decisions, self.decisions.metrics
         targets = self.given.targets
-        plain = (
-            (decisions.branch == _METRICS)
-            & (decisions.invalid == 0)
-            & (targets.scale_error == 0)
-            & (not self.options.legacy)
-        )
+        plain = decisions.by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
         self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
         self.metrics = list(zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True))
         self.replicas = list(

@@ -223,8 +223,7 @@ class Decisions:
         origin = self._known()
         given, references = origin.given, origin.chosen.references
         replicas = CalculatedRows(origin.chosen, given, self.metrics, origin.now)
-        whole = (self.branch == _METRICS) & (self.invalid == 0) & (self.events & FAILED_RESCALE == 0)
-        whole &= given.targets.current != 0
+        whole = self.by_metrics() & (self.events & FAILED_RESCALE == 0)
         whole[list(self.problems)] = False
         normalized, past = self.normalized().rows(), self.memory.histories.past
         out = []
@@ -244,8 +243,14 @@ class Decisions:
             out.append(done_at_once(decided.rest(), now=origin.now))
         return out
 
+    def by_metrics(self) -> NDArray[np.bool_]:
+        """Where metrics decided, and the columns say what became of the proposals: of what leaves zero they hold the
+        size that it gets, and no longer what it was normalized to."""
+        found: NDArray[np.bool_] = (self.branch == _METRICS) & (self.invalid == 0) & (self.current.data != 0)
+        return found
+
     def normalized(self) -> NormalizedColumns:
-        """What became of the proposals. It means something where metrics decided and the scale can be written."""
+        """What became of the proposals. It means something :meth:`by_metrics`, where the scale can be written."""
         conditions = self.memory.conditions
         return NormalizedColumns(
             self.stabilized.data,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kscale.effects import (
@@ -29,13 +29,14 @@ from kscale.hpa.batch import Reconciled, reconcile_all
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
+from kscale.hpa.queries import MetricLists
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
-from kscale.objects.metrics import PodMetrics
+from kscale.objects.metrics import ExternalMetricValue, PodMetrics
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.cluster import Cluster
@@ -87,8 +88,36 @@ def by_hpa(run: DryRun[Any]) -> dict[str, tuple[list[Any], list[Any]]]:
     return found
 
 
+def a_queue_that_is_empty() -> World:
+    """What has gone to zero leaves it for its minimum, though its metric wants nothing."""
+    document = {
+        "metadata": {"name": "a", "namespace": "ns"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
+            "minReplicas": 1,
+            "maxReplicas": 5,
+            "metrics": [{"type": "External", "external": {"metric": {"name": "lag"},
+                                                          "target": {"type": "Value", "value": "1"}}}],
+            "behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}]}},
+        },
+        "status": {"conditions": [{"type": "ScaledToZero", "status": "True"}]},
+    }  # fmt: skip
+    metrics = MetricLists()
+    metrics.add_external("ns", [from_dict({"metricName": "lag", "value": "0"}, ExternalMetricValue)])
+    scale = Scale(spec=ScaleSpec(replicas=0), status=ScaleStatus(replicas=0, selector="app=a"))
+    return World(
+        [apply_defaults(from_dict(document, HorizontalPodAutoscaler))],
+        {"ns/a": scale},
+        [],
+        metrics,
+        ControllerState(hpas={"ns/a": HPAState()}),
+        HPAOptions(feature_gates={"HPAScaleToZero": True}),
+    )
+
+
 @settings(max_examples=60, deadline=None)
 @given(worlds(), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])), st.sets(st.sampled_from(["ns/a", "ns/b", "ns/c"])))
+@example(a_queue_that_is_empty(), set(), set())
 def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], refused: set[str]) -> None:
     with_names(world)
     states = {key: msgspec.structs.replace(state, registered=True) for key, state in world.state.hpas.items()}
