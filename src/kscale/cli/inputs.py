@@ -30,6 +30,7 @@ __all__ = [
     "DUMP_COMMAND",
     "DUMP_HELP",
     "AskedClusters",
+    "BeginningCluster",
     "Clusters",
     "Dump",
     "Files",
@@ -40,6 +41,7 @@ __all__ = [
     "manifests",
     "namespaces_of",
     "read",
+    "read_cluster",
     "say_read",
 ]
 
@@ -93,7 +95,7 @@ class Files(OptionGroup):
 
     def check(self) -> None:
         """Usage that cannot be meant."""
-        if not self.filename and not self.live:
+        if not self.named:
             raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
         if "" in self.filename:
             raise typer.BadParameter("an empty name is no file; . is this directory", param_hint="-f")
@@ -101,6 +103,11 @@ class Files(OptionGroup):
             raise typer.BadParameter("stdin is closed", param_hint="-f")
         if self.filename.count("-") > 1:
             raise typer.BadParameter("stdin can be read once only, and - is named twice", param_hint="-f")
+
+    @property
+    def named(self) -> bool:
+        """Whether there is anything to read."""
+        return bool(self.filename) or self.live
 
     @property
     def live(self) -> bool:
@@ -260,7 +267,7 @@ class Clusters(Dump):
         access = load_access(self.kubeconfig or "", context=self.context[0] if self.context else "")
 
         async def listed() -> Listing:
-            client = connect(access, SystemClock(), qps=_QPS, burst=_BURST)
+            client = connect(access, SystemClock(), user_agent=f"kscale/{kscale.__version__}", qps=_QPS, burst=_BURST)
             try:
                 return await list_cluster(client)
             finally:
@@ -271,6 +278,19 @@ class Clusters(Dump):
             terminal.warn(f"{plural(kind, 2)} are not read: {why}")
         with of_dump():
             return kscale.load(*found.pages, strict=not self.skip_invalid, threads=self.threads)
+
+
+@dataclass
+class BeginningCluster(Clusters):
+    """The options of a command that goes on from a dump or a cluster if one is named."""
+
+    def check(self) -> None:
+        """Usage that cannot be meant."""
+        if self.named:
+            super().check()
+        for name, given in (("--skip-invalid", self.skip_invalid), ("--threads", self.threads)):
+            if given and not self.named:
+                raise typer.BadParameter("nothing is read: name a dump, or a context", param_hint=name)
 
 
 @dataclass
@@ -320,12 +340,8 @@ def read(
     missing, and what is lacking to judge the cluster's pods and those of ``workloads``."""
     from kscale.capacity.namespace_labels import pods_in_doubt, warning
 
-    source.check()
-    with terminal.step(f"reading {source.what}"), _frozen():
-        cluster = source.load(terminal)
+    cluster = read_cluster(source, terminal, matter=matter)
     snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
-    if cluster.report is not None:
-        say_read(cluster.report, source.what, terminal, matter)
     lost = snapshot.counts["on unknown nodes"]
     if lost:
         terminal.warn(f"{lost:,} {'pod runs' if lost == 1 else 'pods run'} on a node that is not in the input")
@@ -333,6 +349,15 @@ def read(
     if in_doubt:
         terminal.warn(warning(in_doubt))
     return cluster, snapshot
+
+
+def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> Cluster:
+    """The cluster in the sources. What was read is said on stderr, and which kinds of ``matter`` are missing."""
+    source.check()
+    with terminal.step(f"reading {source.what}"), _frozen():
+        cluster = source.load(terminal)
+    say_read(cluster.report, source.what, terminal, matter)
+    return cluster
 
 
 @contextmanager

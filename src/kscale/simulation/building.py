@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -85,15 +85,15 @@ def build(
     *,
     source: str = "",
     folder: str | os.PathLike[str] = ".",
-    cluster: Sequence[str | KubeObject] = (),
+    cluster: Iterable[str | KubeObject] = (),
     groups: Sequence[NodeGroup] = (),
     options: Mapping[str, Any] | None = None,
     frequent_loops: bool = True,
 ) -> Setup:
     """The world of a scenario at its beginning. ``folder``: where the files that it names are; ``cluster``: more dumps,
-    by names that are not relative to it, and objects; ``groups``: more of them, as they are; ``options``: of
-    controllers (``cluster_autoscaler``, ``horizontal``, ...) that run with these and not as the scenario says;
-    ``frequent_loops``: whether a Cluster Autoscaler with options from here has them. Raises
+    by names that are not relative to it, and objects (a :class:`~kscale.Cluster` is its objects); ``groups``: more of
+    them, as they are; ``options``: of controllers (``cluster_autoscaler``, ``horizontal``, ...) that run with these and
+    not as the scenario says; ``frequent_loops``: whether a Cluster Autoscaler with options from here has them. Raises
     :class:`~kscale.InputError` with every mistake."""
     try:
         begin = from_text(scenario.begin)
@@ -110,7 +110,7 @@ class _Builder:
         self.scenario, self.values, self.begin = scenario, values, begin
         self._more_groups = groups
 
-    def build(self, more: Sequence[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
+    def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values = self.scenario, self.values
         horizon = values.duration(scenario.horizon, "horizon", least=1)
         arrivals = openb_arrivals(scenario.openb, values, self.begin, self.begin + horizon)
@@ -157,7 +157,7 @@ class _Builder:
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def _objects(self, more: Sequence[str | KubeObject]) -> list[KubeObject]:
+    def _objects(self, more: Iterable[str | KubeObject]) -> list[KubeObject]:
         given = [str(self.values.folder / name) for name in self.scenario.cluster] + list(more)
         found = [loaded.obj for loaded in load_objects(*given)] if given else []
         for i, data in enumerate(self.scenario.objects):

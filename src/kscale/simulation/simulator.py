@@ -68,7 +68,7 @@ class Simulator:
             scenario,
             source=self.source,
             folder=self.folder,
-            cluster=list(cluster),
+            cluster=cluster,
             groups=groups,
             options={"cluster_autoscaler": options},
         )

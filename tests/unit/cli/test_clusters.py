@@ -51,7 +51,8 @@ def servers(
     """``east``, which has what the example's dump has, ``west``, which has one node and a pod, and ``gone``."""
     found = {name: FakeApiServer(SystemClock()) for name in ("east", "west", "gone")}
 
-    def connect(access: Access, clock: Clock, **_: Any) -> Client:
+    def connect(access: Access, clock: Clock, *, user_agent: str, **_: Any) -> Client:
+        assert user_agent == f"kscale/{library.__version__}"
         return Client(found[access.server.removeprefix("http://")], clock, qps=-1)
 
     monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
@@ -160,3 +161,48 @@ def test_bad_usage(servers: dict[str, FakeApiServer], more: tuple[object, ...], 
     assert servers
     found = kscale("scale-down", *more)
     assert (found.code, said in found.stderr, found.stdout) == (2, True, "")
+
+
+@pytest.fixture
+def minute(tmp_path: Path) -> Path:
+    """A scenario that adds nothing to a cluster, with a Cluster Autoscaler that has no groups."""
+    path = tmp_path / "minute.yaml"
+    given = {"apiVersion": "kscale.dev/v1alpha1", "kind": "Simulation", "horizon": "1m"}
+    path.write_text(yaml.safe_dump({**given, "controllers": {"clusterAutoscaler": {}}}))
+    return path
+
+
+def test_a_simulation_of_a_cluster_is_that_of_its_dump(servers: dict[str, FakeApiServer], minute: Path) -> None:
+    assert servers
+    live, dump = (kscale("simulate", minute, *where, "-o", "json") for where in (("--context", "east"), DUMP))
+    assert (live.code, live.stdout) == (0, dump.stdout), live.stderr
+    assert json.loads(live.stdout)["mostNodes"] == 40
+    assert live.stderr.splitlines()[0].startswith("read context east: ")
+
+
+def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], minute: Path, tmp_path: Path) -> None:
+    west = servers["west"]
+    for name in [name for name in west.served if name.endswith(".autoscaling.k8s.io")]:
+        del west.served[name]
+    west.fault = refusing("/deployments", 403, "Forbidden")
+    found = kscale("simulate", minute, "--kubeconfig", tmp_path / "config", "-o", "json")  # its current context
+    assert (found.code, json.loads(found.stdout)["mostNodes"]) == (0, 1)
+    assert [line for line in found.stderr.splitlines() if "not read" in line] == [
+        "warning: Deployments are not read: Forbidden at all"
+    ]
+    both = kscale("simulate", minute, "--context", "west", "--context", "gone", "-o", "json")
+    told = json.loads(both.stdout)["clusters"]
+    assert (both.code, [(each["cluster"], each["error"]) for each in told]) == (
+        2,
+        [("west", ""), ("gone", "Forbidden at all")],
+    )
+    assert told[0]["answer"]["kind"] == "SimulationReport"
+    for more, said in (
+        ((*DUMP, "--context", "west"), "exclude each other"),
+        (("--context", "north"), "north"),
+        (("--skip-invalid",), "nothing is read"),
+        (("--context", "west", "--context", "gone", "--to", tmp_path / "out"), "it is of one cluster"),
+    ):
+        found = kscale("simulate", minute, *more)
+        assert (found.code, said in found.stderr, found.stdout) == (2, True, ""), found.stderr
+    assert not (tmp_path / "out").exists()

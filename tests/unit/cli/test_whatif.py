@@ -33,6 +33,6 @@ def test_nothing_crossed_and_bad_usage() -> None:
 
 def test_a_simulation_that_nothing_reads() -> None:
     for command in (("whatif", EXAMPLES / "scenarios.yaml"), ("sweep", "--vary", "flags.expander=price")):
-        dump = ("-f", EXAMPLES / "cluster.json.gz", "--simulation", EXAMPLES / "ten-minutes.yaml")
+        dump = ("-f", EXAMPLES / "cluster.json.gz", "--simulation", EXAMPLES / "three-minutes.yaml")
         got = kscale(*command, *dump)
         assert (got.code, "no scenario has the question simulate" in got.stderr) == (2, True), got.stderr

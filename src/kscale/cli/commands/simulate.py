@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
+from kscale.cli.inputs import BeginningCluster, read_cluster
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import simulation_blocks
 from kscale.cli.words import pods
-from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from kscale.simulation import SimulationReport
@@ -28,10 +28,7 @@ _INTERRUPTED = 130
 def command(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file, YAML or JSON.")],
     *,
-    filename: Annotated[
-        list[str] | None,
-        typer.Option("-f", "--filename", metavar="FILE", help="A dump that the cluster begins as. Repeatable."),
-    ] = None,
+    source: BeginningCluster,
     horizon: Annotated[
         str, typer.Option("--horizon", metavar="DURATION", help="How long it goes on, instead of the scenario's.")
     ] = "",
@@ -42,14 +39,6 @@ def command(
             "--to", metavar="DIR", help="Also write the report, the decisions (JSON lines) and timelines (Parquet)."
         ),
     ] = None,
-    context: Annotated[
-        str,
-        typer.Option("--context", metavar="NAME", help="The cluster begins as this context of the kubeconfig is now."),
-    ] = "",
-    kubeconfig: Annotated[
-        str,
-        typer.Option("--kubeconfig", metavar="FILE", help="Where --context stands; empty: KUBECONFIG, ~/.kube/config."),
-    ] = "",
     ideal: Annotated[
         int,
         typer.Option(
@@ -60,22 +49,23 @@ def command(
 ) -> Answer:
     """Runs autoscalers in a simulated cluster, in virtual time: what it costs, how long pods wait, what they did.
 
-    The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the first node that fits.
-    The same scenario and seed give the same run. Ctrl-C ends it early: what was simulated by then is shown.
+    The cluster begins as a dump (-f) or as a live one is now (--context), with what the scenario adds, or as the
+    scenario alone says. The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the
+    first node that fits. The same scenario and seed give the same run. Ctrl-C ends it early: what was simulated by then
+    is shown.
     """
-    from kscale.cli.context import read_context
     from kscale.simulation import build, read_scenario, simulate
 
+    source.check()
+    source.check_alone(("--to", to))
     found = read_scenario(scenario)
     if horizon:
         found = replace(found, horizon=horizon)
     if seed is not None:
         found = replace(found, seed=seed)
-    if kubeconfig and not context:
-        raise InputError(Problem("is read for --context, which is not given", field="--kubeconfig"))
-    with show.terminal.step("reading"):
-        live = read_context(context, kubeconfig) if context else ()
-        setup = build(found, source=str(scenario), folder=scenario.parent, cluster=[*(filename or ()), *live])
+    cluster = read_cluster(source, show.terminal) if source.named else ()
+    with show.terminal.step("building"):
+        setup = build(found, source=str(scenario), folder=scenario.parent, cluster=cluster)
     with show.terminal.step("simulating") as tell, _interruptible() as stop:
         run = simulate(
             setup, stop=stop, progress=lambda done, of: tell(f"simulating: {done * 100 // of} %"), ideal=ideal
