@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -24,7 +25,6 @@ from kscale.effects import (
     InBackground,
     Machine,
     Metric,
-    Moment,
     Observation,
     Outcome,
     Steps,
@@ -45,8 +45,8 @@ DRIVE_METRICS: Final = (
     Metric(_DECISION, "histogram", ("driver",), (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)),
     Metric(_SKIPPED, "counter", ("driver",)),
 )
-"""How long a round decided, without what it waited for; and rounds that were not begun when they were due, because a
-kind was being listed anew."""
+"""How long a round decided, without what it waited for (and what was decided in the background since the one before);
+and rounds that were not begun when they were due, because a kind was being listed anew."""
 _T = TypeVar("_T")
 
 
@@ -176,32 +176,37 @@ class Live:
                 raise
             raise faults.exceptions[0] from None
 
-    async def run(self, machine: Machine, scope: Scope | None = None) -> Any:
-        """What a machine returns. Cancelled, it closes the machine after the step that it is in."""
+    async def run(
+        self, machine: Machine, scope: Scope | None = None, spent: Callable[[int], None] | None = None
+    ) -> Any:
+        """What a machine returns. Cancelled, it closes the machine after the step that it is in. ``spent`` is told of
+        each step how many nanoseconds it took, also of those of machines that it runs or starts."""
         scope = scope or self.scope
         steps = machine(self._clock.now())
         outcome: Outcome | None = None
         try:
             while True:
-                found = await self._advance(steps, outcome)
+                found, took = await self._advance(steps, outcome)
+                if spent is not None:
+                    spent(took)
                 if isinstance(found, _Done):
                     return found.value
-                outcome = await self._act(found, scope)
+                outcome = await self._act(found, scope, spent)
         finally:
             steps.close()
 
-    async def _advance(self, steps: Steps[Any], outcome: Outcome | None) -> Action | _Done:
+    async def _advance(self, steps: Steps[Any], outcome: Outcome | None) -> tuple[Action | _Done, int]:
         if self._worker is None:
-            return _step(steps, outcome)
+            return _step(steps, outcome, self._clock)
         async with self.turn:
-            future = asyncio.get_running_loop().run_in_executor(self._worker, _step, steps, outcome)
+            future = asyncio.get_running_loop().run_in_executor(self._worker, _step, steps, outcome, self._clock)
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
                 await _ended(future)  # a machine can be closed only when no thread is in it
                 raise
 
-    async def _act(self, action: Action, scope: Scope) -> Outcome:
+    async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
         answer = ANSWERS.get(type(action))
         refusable = answer is not None and answer.refusable
         if refusable and (over := scope.error) is not None:
@@ -211,16 +216,16 @@ class Live:
                 seconds = max(duration, 0) * (1 + self._rng.random() * jitter) / _SECOND
                 return self._outcome(await scope.limit(asyncio.sleep(seconds)))
             case Together(machines=machines, at_most=at_most):
-                return self._outcome(await self._together(machines, at_most, scope))
+                return self._outcome(await self._together(machines, at_most, scope, spent))
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
-                    value = await self.run(machine, part)  # whatever it is: also an error is its answer
+                    value = await self.run(machine, part, spent)  # whatever it is: also an error is its answer
                     return Outcome(at=self._clock.now(), value=value)
                 finally:
                     scope.leave(part)
             case InBackground(machine=machine):
-                self._group.create_task(self.run(machine))
+                self._group.create_task(self.run(machine, spent=spent))
                 return self._outcome(None)
         if not refusable:
             return await self._perform(action)
@@ -231,14 +236,16 @@ class Live:
         error = found if isinstance(found, ApiError) else None
         return Outcome(at=self._clock.now(), value=None if error else found, error=error)
 
-    async def _together(self, machines: tuple[Machine, ...], at_most: int | None, scope: Scope) -> list[Any]:
+    async def _together(
+        self, machines: tuple[Machine, ...], at_most: int | None, scope: Scope, spent: Callable[[int], None] | None
+    ) -> list[Any]:
         if at_most is not None and at_most < 1:
             raise ValueError(f"{at_most} machines at a time never end")
         places = asyncio.Semaphore(len(machines) if at_most is None else at_most)
 
         async def one(machine: Machine) -> Any:
             async with places:
-                return await self.run(machine, scope)
+                return await self.run(machine, scope, spent)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -248,12 +255,15 @@ class Live:
         return [task.result() for task in tasks]
 
 
-def _step(steps: Steps[Any], outcome: Outcome | None) -> Action | _Done:
-    """One step. (A StopIteration cannot leave a thread through a future.)"""
+def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> tuple[Action | _Done, int]:
+    """One step, and how many nanoseconds it took. (A StopIteration cannot leave a thread through a future.)"""
+    begun = clock.monotonic()
+    found: Action | _Done
     try:
-        return next(steps) if outcome is None else steps.send(outcome)
+        found = next(steps) if outcome is None else steps.send(outcome)
     except StopIteration as stop:
-        return _Done(stop.value)
+        found = _Done(stop.value)
+    return found, clock.monotonic() - begun
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
@@ -265,23 +275,6 @@ async def _ended(future: asyncio.Future[Any]) -> None:
             continue
     if not future.cancelled():
         future.exception()  # seen: who asked for it has been cancelled
-
-
-def _timed(steps: Steps[Any], clock: Clock, spent: Callable[[int], None]) -> Steps[Any]:
-    """The same steps; ``spent`` is told how many nanoseconds each took."""
-    outcome: Outcome | None = None
-    try:
-        while True:
-            begun = clock.monotonic()
-            try:
-                action = next(steps) if outcome is None else steps.send(outcome)
-            finally:
-                spent(clock.monotonic() - begun)
-            outcome = yield action
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        steps.close()
 
 
 async def drive(
@@ -296,6 +289,7 @@ async def drive(
     """Runs a driver's rounds, one after the other, until ``live.scope`` is over: each when the driver is due, and the
     stores are settled. ``before`` is called before each; ``observe`` is told of them (:data:`DRIVE_METRICS`)."""
     woken = asyncio.Event()
+    spent: list[int] = []
     labels = {"driver": driver.name}
 
     def told(change: Change | None) -> None:
@@ -331,13 +325,9 @@ async def drive(
             async with live.turn:
                 before()
                 sight = driver.observe(stores, clock.now())
-            spent: list[int] = []
-
-            def begun(now: Moment, sight: Any = sight, spent: list[int] = spent) -> Steps[None]:
-                return _timed(driver.steps(sight, now), clock, spent.append)
-
-            await live.run(begun)
+            await live.run(partial(driver.steps, sight), spent=spent.append)
             observe(Observation(name=_DECISION, value=sum(spent) / _SECOND, labels=labels))
+            spent.clear()
     finally:
         unsubscribe()
 

@@ -30,6 +30,8 @@ from kscale.effects import (
     Outcome,
     Progress,
     Steps,
+    Together,
+    Within,
     run_virtually,
 )
 from kscale.objects.core import Node, ObjectReference
@@ -458,12 +460,32 @@ def test_it_is_told_how_long_a_round_decided() -> None:
                 return self.ticks * SECOND
 
         driver = FakeDriver(clock.now(), takes=60 * SECOND)
-        async with Live(nothing, clock) as live:
+        async with Live(nothing, Ticking()) as live:
             asyncio.get_running_loop().call_later(11, live.scope.cancel)
-            await drive(driver, FakeStores(), live, Ticking(), observe=told.append)
+            await drive(driver, FakeStores(), live, clock, observe=told.append)
 
     run_in_virtual_time(main, now=T0)
     assert told == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
+
+
+def test_it_is_told_what_machines_decided_that_a_machine_runs() -> None:
+    def inner(now: Moment) -> Steps[None]:
+        yield from Progress(now).wait(SECOND)
+
+    def outer(now: Moment) -> Steps[None]:
+        yield Together(machines=(inner, inner))
+        yield Within(60 * SECOND, inner)
+        yield InBackground(inner)
+
+    async def steps(threads: bool) -> int:
+        with ThreadPoolExecutor(1) as worker:
+            spent: list[int] = []
+            async with Live(nothing, SystemClock(), worker=worker if threads else None) as live:
+                await live.run(outer, live.scope.within(0.0), spent.append)
+            assert min(spent) >= 0
+            return len(spent)
+
+    assert [asyncio.run(steps(threads)) for threads in (False, True)] == [12, 12]
 
 
 def test_a_round_under_way_ends_before_the_driver_does() -> None:
