@@ -196,11 +196,6 @@ class VpaRecommender:
             yield from self._begin(sight, progress)
             return
         given = RecommenderRound(vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms)
-        if self._advisor is not None:
-            try:
-                self._advisor.notice(sight.pods.changed, sight.ooms)
-            except InputError as error:
-                _log.error("A kill for memory cannot be read: %s", error)
         result = yield from recommender_steps(self.state, given, now=progress.now, advisor=self._advisor)
         self._tell(result)
         if self._planner is not None:

@@ -50,18 +50,23 @@ def out_of_memory(old: Pod, new: Pod) -> list[OutOfMemory]:
     return found
 
 
-def last_out_of_memory(pods: Iterable[Pod]) -> list[OutOfMemory]:
+def last_out_of_memory(pods: Iterable[Pod], problems: list[str] | None = None) -> list[OutOfMemory]:
     """The kills that pods still tell of, in order of time: what a dump shows, which has one version of each pod.
 
-    Raises :class:`InputError` for a time that is none.
+    A kill at a time that is none is left out, and ``problems`` say so; without them it raises :class:`InputError`.
     """
-    found = [
-        _of(pod, status.name, ended)
-        for pod in pods
-        for status in pod.status.container_statuses
-        for ended in (status.state.terminated, status.last_state.terminated)
-        if ended is not None and _was_killed(ended) and ended.finished_at
-    ]
+    found = []
+    for pod in pods:
+        for status in pod.status.container_statuses:
+            for ended in (status.state.terminated, status.last_state.terminated):
+                if ended is None or not _was_killed(ended) or not ended.finished_at:
+                    continue
+                try:
+                    found.append(_of(pod, status.name, ended))
+                except InputError as error:
+                    if problems is None:
+                        raise
+                    problems.append(f"A kill for memory cannot be read: {error}")
     return sorted(found, key=lambda one: one.time)
 
 

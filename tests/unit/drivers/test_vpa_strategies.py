@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from kscale.drivers.vpa_recommender import recommender_program
-from kscale.effects import SECOND, ApiError
+from kscale.effects import SECOND, ApiError, QueryPrometheus
 from kscale.objects.quantity import Quantity
 from kscale.series.prometheus_history import PrometheusHistory
 from kscale.vpa import RecommenderOptions
@@ -26,7 +27,7 @@ from unit.drivers.test_vpa_recommender import (
     minutes,
     recommended,
 )
-from unit.drivers.vpa_world import NAMESPACE, autoscaler, cluster, meta, running, running_pod, workload
+from unit.drivers.vpa_world import NAMESPACE, autoscaler, cluster, meta, running, running_pod, used, workload
 from unit.world.test_informer import FakeApi
 
 HOUR = 3600
@@ -179,6 +180,9 @@ def test_a_kill_for_memory_counts_for_the_strategy() -> None:
             await asyncio.sleep(1)
             await minutes(api, 1)
             assert recommended(api)["c"]["memory"] == "5Gi"  # a quarter on top
+            api.server.drop("pods", "web-0", NAMESPACE)  # as when it is evicted
+            await minutes(api, 12)
+            assert recommended(api)["c"]["memory"] == "5Gi"
 
     against(case)
 
@@ -263,3 +267,137 @@ def test_pods_that_no_vpa_selects_do_not_count() -> None:
             assert recommended(api)["c"]["cpu"] == "390m"
 
     against(case)
+
+
+def beside(api: FakeApi, name: str, namespace: str) -> None:
+    """A workload of one pod with its VPA, in a namespace of its own."""
+    api.server.put("namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})
+    for plural, item in (
+        ("replicasets.apps", workload(name, 1)),
+        ("pods", running_pod(f"{name}-0", name)),
+        (VPAS, autoscaler(name)),
+    ):
+        api.server.put(plural, {**item, "metadata": {**item["metadata"], "namespace": namespace}})
+
+
+class Apart(OldPrometheus):
+    """Of a namespace it says something else; None: nothing, ever."""
+
+    def __init__(self, source: OldPrometheus, namespace: str, says: ApiError | None) -> None:
+        super().__init__(**source.answers)
+        self.namespace, self.says = namespace, says
+
+    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+        if f'namespace="{self.namespace}"' in question.query:
+            if self.says is None:
+                await asyncio.sleep(HOUR)
+            return self.says or ApiError("too late", 504)
+        return await super().query(question)
+
+
+@pytest.mark.parametrize("says", [ApiError("bad_data: too many samples", 422), None])
+def test_a_namespace_without_an_answer_holds_up_no_other(says: ApiError | None) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        beside(api, "big", "aaa")
+        source = Apart(prometheus(api), "aaa", says)
+        async with running(api, building(source)) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 3)
+            assert recommended(api)["c"]["cpu"] == "780m"
+            assert asked_of_usage(source) == 1
+            for _ in range(12):
+                await minutes(api, 1)
+                assert run.programs[0].health.check(run.around[0].steady.now()) == ""
+            assert asked_of_usage(source) == 2
+
+    against(case)
+
+
+def test_while_prometheus_hangs_rounds_go_on() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = prometheus(api)
+        advisor = StrategyAdvisor(
+            find_strategy("percentile"), PrometheusHistory(), interval=HOUR * SECOND, timeout=HOUR * SECOND
+        )
+        async with running(api, partial(building(source), advisor=advisor)) as run:
+            await asyncio.sleep(1)
+            source.answers = dict.fromkeys(source.answers)
+            for _ in range(12):
+                await minutes(api, 1)
+                assert run.programs[0].health.check(run.around[0].steady.now()) == ""
+            assert provided(api) == ("False", "NoSamples")
+
+    against(case)
+
+
+def test_a_vpa_of_another_workload_has_nothing_of_the_first() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        cluster(api, "db", pods=1)
+        api.server.put(VPAS, autoscaler("web"))
+        source = prometheus(api)
+        async with running(api, building(source, interval=60 * MINUTE)):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert recommended(api)["c"]["cpu"] == "780m"
+            api.server.put(
+                VPAS, {**autoscaler("web", "db"), "status": api.server.get(VPAS, "web", NAMESPACE)["status"]}
+            )
+            await minutes(api, 2)
+            assert asked_of_usage(source) == 2
+            assert recommended(api) == {}
+
+    against(case)
+
+
+def test_a_container_that_is_new_does_not_wait() -> None:
+    """It is asked of once, when it has been measured."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = prometheus(api)
+        async with running(api, building(source, interval=60 * MINUTE)):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert asked_of_usage(source) == 1
+            pod = running_pod("web-2", "web")
+            pod["spec"]["containers"][0]["name"] = "d"
+            api.server.put("pods", pod)
+            await minutes(api, 5)
+            assert asked_of_usage(source) == 1
+            for answer in ("cpu_usage", "memory_working_set"):
+                ((labels, values), *_) = source.answers[answer]
+                source.answers[answer].append(({**labels, "pod_name": "web-2", "name": "d"}, values))
+            used(api, "web-2", "200m", "300Mi")
+            measured = api.server.get("pods.metrics.k8s.io", "web-2", NAMESPACE)
+            measured["containers"][0]["name"] = "d"
+            api.server.put("pods.metrics.k8s.io", measured)
+            await minutes(api, 5)
+            assert asked_of_usage(source) == 2
+            assert recommended(api)["d"]["cpu"] == "390m"
+
+    against(case)
+
+
+def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Warns(OldPrometheus):
+        async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+            answer = await super().query(question)
+            assert isinstance(answer, bytes)
+            return json.dumps({**json.loads(answer), "warnings": ["partial response"]}).encode()
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building(Warns(**prometheus(api).answers))):
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+
+    against(case)
+    said = "Prometheus warns of the samples for the strategy percentile: partial response"
+    assert [each.getMessage() for each in caplog.records].count(said) == 1

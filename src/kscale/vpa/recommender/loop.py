@@ -82,6 +82,8 @@ def recommender_steps(
     yield from timer.step("LoadPods")
     result.errors = yield from load_metrics_steps(state, given.usage, given.ooms, progress, said)
     yield from timer.step("LoadMetrics")
+    if advisor is not None:
+        said += advisor.kills.notice(state, given.pods.changed, given.ooms)
     for key in gone:
         state.delete_pod(key)
     yield from timer.step("DeleteRemovedPods")

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from kscale.effects import Moment, Observe, Progress, QueryPrometheus, StepsOf, Within
+from kscale.effects import SECOND, Moment, Observe, Progress, QueryPrometheus, StepsOf, Within, duration
 from kscale.errors import InputError, KscaleError
 from kscale.objects.base import ResourceList
-from kscale.objects.core import Pod
 from kscale.objects.vpa import RecommendedContainerResources, RecommendedPodResources
 from kscale.series.columns import Series, SeriesKey
 from kscale.series.prometheus_history import LastLabels, PrometheusHistory, container_keys, last_labels
 from kscale.vpa.logic import recommended_amounts
 from kscale.vpa.logic.formatting import format_resources
 from kscale.vpa.model import RecommenderState, Vpa
-from kscale.vpa.model.state import VpaKey
-from kscale.vpa.model.usage import ContainerName
-from kscale.vpa.oom import OutOfMemory, last_out_of_memory
 from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender.kills import Kills
 from kscale.vpa.recommender.load_history import ask_steps
 from kscale.vpa.resources import CPU, MEMORY
 from kscale.vpa.strategies import Advised, ContainerUsage, Strategy, checked_advice
@@ -30,38 +27,51 @@ __all__ = ["Advice", "StrategyAdvisor", "advised_amounts"]
 
 _MOST_POINTS: Final = 11_000
 """Of a series in one answer: Prometheus refuses more."""
-_Usage = dict[VpaKey, dict[str, ContainerUsage]]
+_LEAST_TIME: Final = SECOND
+"""Left in a round, to begin with a namespace."""
+_Usage = dict[Vpa, dict[str, ContainerUsage]]
 _NO_SAMPLES: Final = ("NoSamples", "Prometheus has given no samples for the strategy yet; what was recommended stays")
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What a strategy said last of VPAs. ``had``: by container; ``failures``: why it has said nothing since then."""
+    """What a strategy said last of VPAs. ``had``: by container; ``failures``: why it has said nothing since then.
 
-    had: dict[VpaKey, Mapping[str, Advised]] = {}
-    failures: dict[VpaKey, str] = {}
+    A VPA that selects other pods than before is another one, of which nothing is known.
+    """
 
-    def missing(self, key: VpaKey) -> tuple[str, str] | None:
+    had: dict[Vpa, Mapping[str, Advised]] = {}
+    failures: dict[Vpa, str] = {}
+
+    def missing(self, vpa: Vpa) -> tuple[str, str] | None:
         """Reason and text of the condition of a VPA whose recommendation stays what it was."""
-        if key in self.failures:
-            return ("StrategyFailed", f"{self.failures[key]}; what was recommended stays")
-        return None if key in self.had else _NO_SAMPLES
+        if vpa in self.failures:
+            return ("StrategyFailed", f"{self.failures[vpa]}; what was recommended stays")
+        return None if vpa in self.had else _NO_SAMPLES
 
-    def of(self, keys: Container[VpaKey]) -> Advice:
+    def of(self, vpas: Container[Vpa]) -> Advice:
         """No others' advice."""
         return Advice(
-            had={key: advice for key, advice in self.had.items() if key in keys},
-            failures={key: why for key, why in self.failures.items() if key in keys},
+            had={vpa: advice for vpa, advice in self.had.items() if vpa in vpas},
+            failures={vpa: why for vpa, why in self.failures.items() if vpa in vpas},
         )
 
 
+class _Asked(NamedTuple):
+    """What was asked for a VPA: of which containers with usage, and when that is due again."""
+
+    containers: frozenset[str]
+    again: Moment
+
+
 class StrategyAdvisor:
-    """``advice``: the strategy's, of the VPAs whose samples have been had. Single owner.
+    """``advice``: the strategy's, of the VPAs whose samples have been had. ``kills``: for memory. Single owner.
 
     Prometheus is asked for all samples of a namespace at each ``interval`` (nanoseconds), at once where a VPA is new
-    there; each question may take ``timeout``. Nothing of them is kept but the advice: memory is that of the samples of
-    one namespace, and a restart forgets nothing. A namespace of which Prometheus does not answer keeps its advice, and
-    is asked again in the next round. A VPA for which the strategy fails keeps its advice too, until the interval is
-    over.
+    there, selects other pods than before, or has usage of a container that had none. A question may take ``timeout``,
+    all questions of a round half of ``recommender_interval``. Nothing of samples is kept but the advice: memory is that
+    of the samples of one namespace. A namespace of which Prometheus does not answer keeps its advice, and is asked
+    again in the next round, after those that were not asked for longer. A VPA for which the strategy fails keeps its
+    advice too, until the interval is over.
 
     Pods that are gone count by the labels that Prometheus has of them. Raises :class:`~kscale.errors.InputError` for a
     history of more values than Prometheus gives at once.
@@ -76,62 +86,86 @@ class StrategyAdvisor:
                 text = f"{history.history_length} by {history.history_resolution} are more than {_MOST_POINTS:,} values"
                 raise InputError(f"a history of {text} of a container, the most that Prometheus answers")
         self.advice = Advice()
-        self._due: dict[VpaKey, Moment] = {}
-        self._killed: dict[ContainerName, OutOfMemory] = {}
-
-    def notice(self, pods: Iterable[Pod], ooms: Iterable[OutOfMemory]) -> None:
-        """Kills for memory, and pods that may tell of some. Raises :class:`~kscale.errors.InputError` for a time that
-        is none."""
-        for one in (*last_out_of_memory(pods), *ooms):
-            known = self._killed.get(one.container)
-            if known is None or known.memory <= one.memory:
-                self._killed[one.container] = one
+        self.kills = Kills()
+        self._asked: dict[Vpa, _Asked] = {}
+        self._tried: dict[str, Moment] = {}
+        """When each namespace was asked for last, with or without an answer."""
 
     def clock_set(self, by: int) -> None:
         """The clock has been set by so many nanoseconds: what is left of intervals stays."""
-        self._due = {key: due + by for key, due in self._due.items()}
+        self._asked = {vpa: asked._replace(again=asked.again + by) for vpa, asked in self._asked.items()}
+        self._tried = {namespace: at + by for namespace, at in self._tried.items()}
 
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[Within | Observe, list[str]]:
         """Asks for what is due, and takes the strategy's advice; texts of what went wrong come back."""
         vpas: dict[str, list[Vpa]] = {}
         for vpa in state.observed_vpas():
             vpas.setdefault(vpa.namespace, []).append(vpa)
-        observed = {vpa.key for own in vpas.values() for vpa in own}
-        self.advice = self.advice.of(observed)
-        self._due = {key: due for key, due in self._due.items() if key in observed}
+        observed = {vpa for own in vpas.values() for vpa in own}
         now = progress.now
-        due = [
-            namespace
-            for namespace, own in sorted(vpas.items())
-            if any(self._due.get(vpa.key, now) <= now for vpa in own)
-        ]
+        self.advice = self.advice.of(observed)
+        self._asked = {vpa: asked for vpa, asked in self._asked.items() if vpa in observed}
+        self._tried = {namespace: at for namespace, at in self._tried.items() if namespace in vpas}
+        self.kills.forget(state, self._history.range_queries(now)[0].start)
+        due = {name: own for name, own in sorted(vpas.items()) if any(self._is_due(state, vpa, now) for vpa in own)}
         if not due:
             return []
-        since = now - self._history.range_queries(now)[0].start
-        self._killed = {name: one for name, one in self._killed.items() if now - one.time <= since}
+
+        budget = duration(state.options.recommender_interval) // 2
+
+        def ask(at: Moment) -> StepsOf[Within | Observe, list[str]]:
+            return (yield from self._ask_steps(state, due, now + budget, Progress(at)))
+
+        found: list[str] = yield from progress.within(budget, ask)
+        return found
+
+    def _is_due(self, state: RecommenderState, vpa: Vpa, now: Moment) -> bool:
+        asked = self._asked.get(vpa)
+        return asked is None or asked.again <= now or not asked.containers.issuperset(_used(state, vpa))
+
+    def _ask_steps(
+        self, state: RecommenderState, vpas: Mapping[str, list[Vpa]], ends: Moment, progress: Progress
+    ) -> StepsOf[Within | Observe, list[str]]:
+        begun = progress.now
         name = self._strategy.name or type(self._strategy).__name__
         problems: list[str] = []
+        warnings: dict[str, None] = {}
         try:
-            labels = yield from self._labels_steps(progress)
-            for namespace in due:
-                usage = yield from self._usage_steps(state, namespace, labels, progress)
-                problems += self._advise(state, vpas[namespace], usage)
-                self._due.update((vpa.key, now + self._interval) for vpa in vpas[namespace])
+            labels = yield from self._labels_steps(warnings, progress)
         except InputError as error:
-            problems.append(f"Cannot get samples for the strategy {name}: {error}")
-        return problems
+            return [f"Cannot get samples for the strategy {name}: {error}"]
+        for i, namespace in enumerate(sorted(vpas, key=lambda namespace: self._tried.get(namespace, 0))):
+            if i and ends - progress.now < _LEAST_TIME:
+                left = len(vpas) - i
+                problems.append(f"No time is left for the strategy {name}: {left} namespaces wait for the next round")
+                break
+            self._tried[namespace] = progress.now
+            try:
+                usage = yield from self._usage_steps(state, namespace, labels, warnings, progress)
+            except InputError as error:
+                problems.append(f"Cannot get samples of namespace {namespace} for the strategy {name}: {error}")
+                continue
+            problems += self._advise(state, vpas[namespace], usage)
+            for vpa in vpas[namespace]:
+                self._asked[vpa] = _Asked(_used(state, vpa), begun + self._interval)
+        return [*(f"Prometheus warns of the samples for the strategy {name}: {text}" for text in warnings), *problems]
 
-    def _labels_steps(self, progress: Progress) -> StepsOf[Within | Observe, dict[tuple[str, str], LastLabels]]:
+    def _labels_steps(
+        self, warnings: dict[str, None], progress: Progress
+    ) -> StepsOf[Within | Observe, dict[tuple[str, str], LastLabels]]:
         if not self._strategy.needs_samples:
             return {}
         question = QueryPrometheus(query=self._history.metric_for_pod_labels, end=progress.now)
-        return last_labels(self._history, (yield from ask_steps(question, self._history, progress, self._timeout)))
+        told = yield from ask_steps(question, self._history, progress, self._timeout)
+        warnings.update(dict.fromkeys(told.warnings))
+        return last_labels(self._history, told)
 
     def _usage_steps(
         self,
         state: RecommenderState,
         namespace: str,
         labels: Mapping[tuple[str, str], LastLabels],
+        warnings: dict[str, None],
         progress: Progress,
     ) -> StepsOf[Within | Observe, _Usage]:
         found: _Usage = {}
@@ -141,19 +175,20 @@ class StrategyAdvisor:
         for each, resource in zip(history.range_queries(progress.now), (CPU, MEMORY), strict=True):
             question = QueryPrometheus(query=each.query, start=each.start, end=each.end, step=each.step)
             series = yield from ask_steps(question, history, progress, self._timeout)
+            warnings.update(dict.fromkeys(series.warnings))
             for key, values in _samples(history, series):
                 known = labels.get((key.namespace, key.pod))
                 for vpa in state.selecting(key.namespace, key.pod, None if known is None else known.labels):
-                    usage = found.setdefault(vpa.key, {}).setdefault(key.container, ContainerUsage())
+                    usage = found.setdefault(vpa, {}).setdefault(key.container, ContainerUsage())
                     pods = usage.cpu if resource == CPU else usage.memory
                     pods[key.pod] = np.concatenate([pods[key.pod], values]) if key.pod in pods else values
         return found
 
     def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _Usage) -> list[str]:
         raw = recommended_amounts(state, vpas) if self._strategy.uses_recommendation else [None] * len(vpas)
-        failures: dict[VpaKey, str] = {}
+        failures: dict[Vpa, str] = {}
         for vpa, recommendation in zip(vpas, raw, strict=True):
-            own = usage.get(vpa.key, {})
+            own = usage.get(vpa, {})
             recommended = {} if recommendation is None else {
                 item.container_name: item for item in recommendation.container_recommendations
             }  # fmt: skip
@@ -162,25 +197,20 @@ class StrategyAdvisor:
                 for container in sorted({key.container for key in vpa.aggregates} | own.keys()):
                     of = own.get(container) or ContainerUsage()
                     of.recommendation = recommended.get(container)
-                    of.oom_memory = self._most_killed(state, vpa, container)
+                    of.oom_memory = self.kills.most(vpa, container)
                     where = f"container {container} of {vpa.namespace}/{vpa.name}"
                     advice[container] = checked_advice(self._strategy, of, where)
             except KscaleError as error:
-                self.advice.failures[vpa.key] = failures[vpa.key] = str(error)
+                self.advice.failures[vpa] = failures[vpa] = str(error)
             else:
-                self.advice.had[vpa.key] = advice
-                self.advice.failures.pop(vpa.key, None)
+                self.advice.had[vpa] = advice
+                self.advice.failures.pop(vpa, None)
         return list(failures.values())
 
-    def _most_killed(self, state: RecommenderState, vpa: Vpa, container: str) -> int:
-        return max(
-            (
-                one.memory
-                for (namespace, pod, name), one in self._killed.items()
-                if (namespace, name) == (vpa.namespace, container) and vpa in state.selecting(namespace, pod, None)
-            ),
-            default=0,
-        )
+
+def _used(state: RecommenderState, vpa: Vpa) -> frozenset[str]:
+    """Containers of which there is usage by now: before, Prometheus has nothing of them either."""
+    return frozenset(key.container for key, own in vpa.aggregates.items() if not own.is_empty(state.store))
 
 
 def advised_amounts(

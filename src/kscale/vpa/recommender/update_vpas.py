@@ -89,7 +89,7 @@ def recommend_for(
         if vpa.has_recommendation and not had:
             quality.into.observe(_LATENCY, {}, _waited(vpa, now))
         vpa.update_conditions(now)
-        if advice is not None and vpa.pod_count > 0 and (missing_advice := advice.missing(vpa.key)):
+        if advice is not None and vpa.pod_count > 0 and (missing_advice := advice.missing(vpa)):
             vpa.set_condition(RECOMMENDATION_PROVIDED, vpa.has_recommendation, *missing_advice, now)
         missing = state.record_recommendation(vpa, now)
         if missing:
@@ -111,7 +111,7 @@ def recommend_for(
 def _advised(
     vpa: Vpa, raw: RecommendedPodResources, advice: Advice, options: RecommenderOptions
 ) -> RecommendedPodResources:
-    own = advice.had.get(vpa.key)
+    own = advice.had.get(vpa)
     if own is None:
         return vpa.recommendation or RecommendedPodResources()
     return advised_amounts(raw, own, options)

@@ -130,7 +130,12 @@ class PrometheusFlags(OptionGroup):
     ] = False
     prometheus_query_timeout: Annotated[
         str,
-        typer.Option("--prometheus-query-timeout", help="For each question.", metavar="TIME", rich_help_panel=_PANEL),
+        typer.Option(
+            "--prometheus-query-timeout",
+            help="For each question; those of a --strategy together have half of --recommender-interval.",
+            metavar="TIME",
+            rich_help_panel=_PANEL,
+        ),
     ] = "5m"
     username: Annotated[
         str,

@@ -1,0 +1,101 @@
+"""Kills for memory that strategies go by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscale.effects import SECOND
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.selectors import Requirement, Selector
+from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.vpa.model import RecommenderState, Vpa
+from kscale.vpa.oom import OutOfMemory
+from kscale.vpa.recommender.kills import Kills
+from unit.drivers.vpa_world import running_pod
+
+LABELS = {"app": "web"}
+
+
+def world() -> tuple[RecommenderState, Vpa]:
+    state = RecommenderState()
+    item = VerticalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="shop"))
+    vpa = state.add_vpa(item, Selector((Requirement("app", "in", ("web",)),)))
+    state.add_pod("shop", "web-0", LABELS, "Running", 0)
+    return state, vpa
+
+
+def killed(time: int, memory: int, pod: str = "web-0") -> OutOfMemory:
+    return OutOfMemory(("shop", pod, "c"), time * SECOND, memory)
+
+
+def test_a_kill_counts_when_its_pod_has_gone() -> None:
+    state, vpa = world()
+    kills = Kills()
+    assert kills.notice(state, [], [killed(5, 100)]) == []
+    state.delete_pod(("shop", "web-0"))
+    kills.forget(state, 0)
+    assert (kills.most(vpa, "c"), kills.most(vpa, "d")) == (100, 0)
+
+
+def test_a_greater_kill_hides_a_newer_one_only_while_it_counts() -> None:
+    state, vpa = world()
+    kills = Kills()
+    kills.notice(state, [], [killed(5, 300), killed(6, 100), killed(7, 200)])
+    assert (kills.most(vpa, "c"), len(kills)) == (300, 2)  # the second is outdone by the third
+    kills.forget(state, 6 * SECOND)
+    assert kills.most(vpa, "c") == 200
+    kills.forget(state, 8 * SECOND)
+    assert (kills.most(vpa, "c"), len(kills)) == (0, 0)
+
+
+def test_kills_that_come_late_have_their_place() -> None:
+    state, vpa = world()
+    state.add_pod("shop", "web-1", LABELS, "Running", 0)
+    kills = Kills()
+    kills.notice(state, [], [killed(9, 200)])
+    kills.notice(state, [], [killed(5, 300, "web-1")])
+    kills.notice(state, [], [killed(6, 100, "web-1")])
+    assert (kills.most(vpa, "c"), len(kills)) == (300, 2)
+    kills.forget(state, 6 * SECOND)
+    assert kills.most(vpa, "c") == 200
+
+
+def test_a_time_that_is_none_costs_that_kill() -> None:
+    def told(name: str, at: str) -> dict[str, Any]:
+        ended = {"reason": "OOMKilled", "finishedAt": at, "exitCode": 137}
+        return {"name": name, "restartCount": 1, "state": {"running": {}}, "lastState": {"terminated": ended}}
+
+    state, vpa = world()
+    item = running_pod(
+        "web-0", "web", status={"containerStatuses": [told("a", "soon"), told("c", "2027-01-15T07:00:00Z")]}
+    )
+    kills = Kills()
+    (problem,) = kills.notice(state, [from_dict(item, Pod)], [])
+    assert "Pod shop/web-0" in problem
+    assert "finishedAt" in problem
+    assert kills.most(vpa, "c") == 100 * 2**20
+
+
+def test_the_same_kill_counts_with_what_was_requested_when_it_was_seen() -> None:
+    """A pod that is resized in place tells of it on, with its new requests."""
+    state, vpa = world()
+    kills = Kills()
+    kills.notice(state, [], [killed(5, 100)])
+    kills.notice(state, [], [killed(5, 125)])
+    assert kills.most(vpa, "c") == 100
+
+
+def test_kills_of_no_vpa_are_not_kept() -> None:
+    state, vpa = world()
+    state.add_pod("shop", "alone", {"app": "x"}, "Running", 0)
+    kills = Kills()
+    kills.notice(state, [], [killed(5, 100), killed(5, 100, "alone"), killed(5, 100, "unknown")])
+    state.delete_pod(("shop", "alone"))
+    kills.forget(state, 0)
+    assert len(kills) == 1
+    state.delete_pod(("shop", "web-0"))
+    state.delete_vpa(vpa.key)
+    kills.forget(state, 0)
+    assert (len(kills), kills._seen) == (0, {})
