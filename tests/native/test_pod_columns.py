@@ -23,6 +23,8 @@ TIMES = st.one_of(
     st.datetimes().map(lambda t: f"{t.year:04}-{t.month:02}-{t.day:02}T{t.hour:02}:{t.minute:02}:{t.second:02}Z"),
     st.tuples(*[st.integers(0, 99)] * 7).map(lambda n: "{:02}{:02}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*n)),
     st.text("0129-:TZ+.", min_size=19, max_size=21),
+    st.sampled_from(("2024-02-29T23:59:59Z", "2026-02-29T00:00:00Z", "2100-02-29T00:00:00Z")),
+    st.text("0123456789", max_size=12).map("2026-03-01T12:00:00.{}Z".format),
 ).map(str.encode)
 
 NUMBERS = st.one_of(

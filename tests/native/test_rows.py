@@ -106,20 +106,26 @@ def test_a_string_that_is_not_utf8() -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "shape"),
     [
-        ([2], [np.zeros(2)], (1, 1)),
-        ([-1], [np.zeros(2)], (1, 1)),
-        ([0], [np.zeros(2)], (1, 2)),
+        ([2], [np.zeros(2, np.int64)], (1, 1)),
+        ([-1], [np.zeros(2, np.int64)], (1, 1)),
+        ([0], [np.zeros(2, np.int64)], (1, 2)),
         ([0], [np.zeros(2, np.int16)], (1, 1)),
-        ([0], [np.zeros((2, 2))], (1, 1)),
-        ([0], [np.zeros(2)], (0, 1)),
-        ([0], [np.zeros(4)[::2]], (1, 1)),
+        ([0], [np.zeros(2)], (1, 1)),
+        ([0], [np.zeros(2, np.float32)], (1, 1)),
+        ([0], [np.zeros(2, ">i8")], (1, 1)),
+        ([0], [np.zeros((2, 2), np.int64)], (1, 1)),
+        ([0], [np.zeros(2, np.int64)], (0, 1)),
+        ([0], [np.zeros(4, np.int64)[::2]], (1, 1)),
         ([0], [b"12345678"], (1, 1)),
-        ([0], [np.zeros(2)] * 40, (40, 1)),
+        ([0], [np.zeros(2, np.int64)] * 40, (40, 1)),
+        ([1], [np.zeros(2, np.int64), np.zeros(1, np.int64)], (2, 1)),
+        ([1], [np.zeros(2, np.int64), np.zeros(2)], (2, 1)),
     ],
 )
 def test_rows_that_are_not_there(rows: list[int], columns: list[Any], shape: tuple[int, int]) -> None:
     with pytest.raises((NativeError, ValueError, BufferError)):
         _rows.scatter(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
+    assert not any(np.any(column) for column in columns if isinstance(column, np.ndarray))
 
 
 @pytest.mark.parametrize(
@@ -129,6 +135,8 @@ def test_rows_that_are_not_there(rows: list[int], columns: list[Any], shape: tup
         {"at": np.array([0, -1], np.int32)}, {"at": np.array([0, 2], np.int32)}, {"at": np.zeros(1, np.int32)},
         {"class_of": np.zeros(2, np.int64)}, {"sums": [np.zeros(1, np.int64)]}, {"sums": []},
         {"amounts": [np.zeros(0, np.int64)]}, {"state": np.zeros((2, 1), np.int8)},
+        {"sums": [np.zeros(2)]}, {"amounts": [np.ones(1)]}, {"class_of": np.zeros(2, np.float32)},
+        {"known": np.ones(1, np.int8)}, {"placed": 256}, {"placed": -129},
     ],
 )  # fmt: skip
 def test_sums_that_are_not_there(change: dict[str, Any]) -> None:

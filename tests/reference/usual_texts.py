@@ -20,15 +20,19 @@ def is_plain_name(text: bytes) -> bool:
 
 
 def printed_moment(text: bytes) -> int:
-    """Nanoseconds since 1970 of ``2006-01-02T15:04:05Z``, of a day that every year has, from 1678 to 2261; else ODD."""
+    """Nanoseconds since 1970 of ``2006-01-02T15:04:05Z``, with a fraction or without, from 1678 to 2261; else ODD."""
+    whole, dot, fraction = text.removesuffix(b"Z").partition(b".")
+    if not text.endswith(b"Z") or (dot and (not fraction or set(fraction) - set(b"0123456789"))):
+        return ODD
     try:
-        made = datetime.strptime(text.decode("ascii"), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        made = datetime.strptime(whole.decode("ascii"), "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
     except ValueError:
         return ODD
-    printed = f"{made.year:04}-{made.month:02}-{made.day:02}T{made.hour:02}:{made.minute:02}:{made.second:02}Z"
-    if text != printed.encode() or (made.month, made.day) == (2, 29) or not 1678 <= made.year <= 2261:
+    printed = f"{made.year:04}-{made.month:02}-{made.day:02}T{made.hour:02}:{made.minute:02}:{made.second:02}"
+    if whole != printed.encode() or not 1678 <= made.year <= 2261:
         return ODD
-    return (made - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1) * 10**9
+    seconds = (made - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    return seconds * 10**9 + int(fraction[:9].ljust(9, b"0"))
 
 
 def printed_number(text: bytes) -> int:

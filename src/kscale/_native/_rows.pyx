@@ -3,8 +3,16 @@
 
 import numpy as np
 
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.string cimport strchr
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
@@ -40,8 +48,8 @@ cdef class _Buffers:
     cdef Py_buffer[32] held
     cdef int count
 
-    cdef c_Column take(self, object array, Py_ssize_t width, int flags) except *:
-        """``width``: bytes of an entry, 0 = any."""
+    cdef c_Column take(self, object array, const char* formats, Py_ssize_t width, int flags) except *:
+        """``formats``: those of entries, in the machine's order of bytes; ``width``: bytes of an entry, 0 = any."""
         cdef c_Column made
         if self.count == 32:
             raise NativeError("too many columns")
@@ -50,6 +58,8 @@ cdef class _Buffers:
         self.count += 1
         if one.ndim != 1 or (width and one.itemsize != width):
             raise NativeError("a column of another shape")
+        if one.format == NULL or one.format[0] == 0 or one.format[1] != 0 or strchr(formats, one.format[0]) == NULL:
+            raise NativeError("a column of other numbers")
         made.data, made.width, made.size = <char*>one.buf, one.itemsize, one.len // one.itemsize
         return made
 
@@ -59,29 +69,30 @@ cdef class _Buffers:
             PyBuffer_Release(&self.held[self.count])
 
 
-cdef int _READ = PyBUF_C_CONTIGUOUS
-cdef int _WRITE = PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE
+cdef int _READ = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT
+cdef int _WRITE = _READ | PyBUF_WRITABLE
+cdef const char* _INTEGERS = "?bBiIlLqQ"
+cdef const char* _SIGNED = "bilq"
 
 
 def scatter(const int64_t[::1] rows, list columns, const int64_t[:, ::1] values):
     """``columns[k][rows] = values[k]`` for one-dimensional columns of integers that ``values`` fit into, as numpy does it;
-    of a row that comes twice the last value counts."""
+    of a row that comes twice the last value counts. What is wrong is found before anything is written."""
     cdef Py_ssize_t i, k, n = rows.shape[0], lowest = 0, highest = -1
     cdef _Buffers held = _Buffers()
-    cdef c_Column to
+    cdef c_Column[32] to
     if len(columns) != values.shape[0] or values.shape[1] != n:
         raise NativeError("scatter: shapes do not match")
     for i in range(n):
         lowest = min(lowest, rows[i])
         highest = max(highest, rows[i])
     for k in range(len(columns)):
-        to = held.take(columns[k], 0, _WRITE)
-        if to.width != 1 and to.width != 4 and to.width != 8:
-            raise NativeError("scatter: no integers")
-        if lowest < 0 or highest >= to.size:
+        to[k] = held.take(columns[k], _INTEGERS, 0, _WRITE)
+        if lowest < 0 or highest >= to[k].size:
             raise NativeError("scatter: a row out of bounds")
-        if n:
-            c_scatter(to.data, &values[k, 0], to.width, &rows[0], n)
+    if n:
+        for k in range(len(columns)):
+            c_scatter(to[k].data, &values[k, 0], to[k].width, &rows[0], n)
 
 
 def add_placed(const int64_t[::1] rows, state, int placed, class_of, at, int sign, known, count, list sums,
@@ -99,16 +110,18 @@ def add_placed(const int64_t[::1] rows, state, int placed, class_of, at, int sig
     cdef c_Column[8] of_sums, of_amounts
     if len(sums) != kinds or kinds > 8:
         raise NativeError("add_placed: not as many sums as amounts")
-    cdef c_Column states = held.take(state, 1, _READ)
-    cdef c_Column classes = held.take(class_of, 4, _READ)
-    cdef c_Column nodes = held.take(at, 4, _READ)
-    cdef c_Column knowns = held.take(known, 1, _READ)
-    cdef c_Column counts = held.take(count, 8, _WRITE)
+    if not -128 <= placed <= 127:
+        raise NativeError("add_placed: no such state")
+    cdef c_Column states = held.take(state, _SIGNED, 1, _READ)
+    cdef c_Column classes = held.take(class_of, _SIGNED, 4, _READ)
+    cdef c_Column nodes = held.take(at, _SIGNED, 4, _READ)
+    cdef c_Column knowns = held.take(known, "B", 1, _READ)
+    cdef c_Column counts = held.take(count, _SIGNED, 8, _WRITE)
     for k in range(kinds):
-        of_amounts[k] = held.take(amounts[k], 8, _READ)
+        of_amounts[k] = held.take(amounts[k], _SIGNED, 8, _READ)
         of_sums[k].data = NULL
         if sums[k] is not None:
-            of_sums[k] = held.take(sums[k], 8, _WRITE)
+            of_sums[k] = held.take(sums[k], _SIGNED, 8, _WRITE)
             if of_sums[k].size < counts.size:
                 raise NativeError("add_placed: not as many sums as nodes")
         if of_amounts[k].size < knowns.size:

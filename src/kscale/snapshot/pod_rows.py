@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
 from kscale.snapshot.columns import alike, distinct
-from kscale.snapshot.interner import Interner
+from kscale.snapshot.interner import Interner, PodClass
 from kscale.snapshot.mapped import file_of
 from kscale.snapshot.pod_moments import PodMoments
 from kscale.snapshot.pod_states import PENDING
@@ -101,6 +101,19 @@ class PodRows(Sequence[PodRecord]):
         order = distinct(made)
         by_itself = np.where(queueing < 0, np.arange(len(rows)), -1)
         return alike(self.classes, np.searchsorted(order, made), np.abs(queueing), by_itself)
+
+    def kind_keys(self, positions: NDArray[np.int64]) -> list[tuple[PodClass, int, int, str]]:
+        """What waiting pods of the kind of each agree in, whenever they are looked at: numbers of classes are given
+        again, classes are not; where the way a pod waits names it, so does this."""
+        rows = self._rows[positions]
+        classes, keys = self.table.interner.classes, self.table.keys
+        class_of, created, queueing = (
+            self.table.column(name)[rows].tolist() for name in ("class_of", "created", "queueing")
+        )
+        return [
+            (classes[number], made, way, keys[row] if way < 0 else "")
+            for row, number, made, way in zip(rows.tolist(), class_of, created, queueing, strict=True)
+        ]
 
     @property
     def priorities(self) -> NDArray[np.int64]:

@@ -97,7 +97,6 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-_HEADS: Final = msgspec.json.Decoder(_Head)
 _EVENTS: Final = msgspec.json.Decoder(_Event)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -107,8 +106,8 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
     ``kind``: what one that does not say it is. Raises InputError.
     """
     try:
-        head = _HEADS.decode(text)
-    except _UNREADABLE as error:
+        head = from_json(text, _Head)
+    except InputError as error:
         raise InputError(f"not a Kubernetes object: {error}") from None
     api_version, kind = head.api_version or api_version, head.kind or kind
     if not kind:
@@ -244,8 +243,8 @@ class _Watch:
             self._error = from_json(text, Status)
             return
         try:
-            metadata = _HEADS.decode(text).metadata
-        except _UNREADABLE as error:
+            metadata = from_json(text, _Head).metadata
+        except InputError as error:
             raise InputError(f"{_TYPES[type_]} without metadata: {error}") from None
         if metadata.resource_version:
             self._version, self._version_at = metadata.resource_version, at
@@ -294,7 +293,7 @@ def _named(problem: Problem, place: str, text: memoryview) -> Problem:
 def _key(text: memoryview) -> tuple[str, str] | None:
     """(kind, key) of an object that cannot be read, if at least that can."""
     try:
-        head = _HEADS.decode(text)
-    except _UNREADABLE:
+        head = from_json(text, _Head)
+    except InputError:
         return None
     return (head.kind, object_key(head.metadata.namespace, head.metadata.name)) if head.metadata.name else None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kscale
+from kscale.ca.pod_lists import waiting as waiting_pods
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.waiting import WaitingPods
@@ -109,6 +110,36 @@ def test_pods_that_come_later_are_of_kinds_of_their_own() -> None:
     after = WaitingPods.of(cluster.snapshot().pending_records)
     assert after.kind[:-1].tolist() == before.kind.tolist()
     assert after.examples[after.kind[-1]].spec.scheduler_name == "third"
+
+
+def test_kinds_are_those_of_the_pods_that_wait_now() -> None:
+    """However often they are written, and in how many arrivals they come."""
+    cluster = kscale.Cluster()
+    for version in "123":
+        cluster.apply(_pod("same", resourceVersion=version))
+        cluster.apply(_pod("slow", annotations={DELAY_ANNOTATION: "5m"}, resourceVersion=version))
+        waiting = WaitingPods.of(cluster.snapshot().pending_records)
+        assert [pod.metadata.name for pod in waiting.examples] == ["same", "slow"]
+    for arrival in range(10):
+        for i in range(3):
+            cluster.apply(_pod(f"{arrival}-{i}"))
+        waiting = WaitingPods.of(cluster.snapshot().pending_records)
+        assert len(waiting.examples) == 2
+    assert set(waiting.kind.tolist()) == {0, 1}
+    cluster.remove(cluster.pod("shop/same"))
+    first, second = WaitingPods.of(cluster.snapshot().pending_records).examples
+    assert (first.metadata.annotations, second.metadata.annotations) == ({DELAY_ANNOTATION: "5m"}, None)
+
+
+def test_kinds_that_no_pod_has_any_more_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_pods, "_FEW", 2)
+    cluster = kscale.Cluster([_pod("stays")])
+    for i in range(20):
+        cluster.apply(_pod("comes", spec={"schedulerName": f"s{i}"}))
+        waiting = WaitingPods.of(cluster.snapshot().pending_records)
+        assert [pod.spec.scheduler_name for pod in waiting.examples] == ["", f"s{i}"]
+        assert waiting.kind.tolist() == [0, 1]
+        assert len(cluster.snapshot().pending_records.table.memo.values(waiting_pods._KINDS)) <= 6
 
 
 def test_pods_of_columns_wait_as_their_examples_do() -> None:

@@ -322,6 +322,21 @@ def test_bookmarks_and_errors() -> None:
     assert (found.error.code, found.error.reason, found.version) == (410, "Expired", "12")
 
 
+def test_a_null_is_nothing_as_in_go() -> None:
+    """Whatever of the metadata it is, of pods and of others."""
+    for kind in ("Pod", "Node"):
+        cluster = Cluster()
+        metadata = {"name": "a", "namespace": None, "resourceVersion": None, "uid": None, "annotations": {"x": None}}
+        found = cluster.watched(line("ADDED", {"apiVersion": "v1", "kind": kind, "metadata": metadata}))
+        assert not found.problems
+        assert len(cluster.keys(kind)) == 1
+        assert found.version == ""
+    bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "7", "namespace": None, "annotations": None}}
+    assert Cluster().watched(line("BOOKMARK", bookmark)).version == "7"
+    (problem,) = Cluster().watched(line("ADDED", {"kind": None, "metadata": None})).problems
+    assert "no kind: not a Kubernetes object" in str(problem)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

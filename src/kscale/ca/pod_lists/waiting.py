@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,13 @@ from kscale.snapshot.record import PodRecord
 
 __all__ = ["WaitingPods"]
 
-_KINDS = "kinds of waiting pods"
+_KINDS: Final = "kinds of waiting pods"
+_FEW: Final = 256  # kinds that nobody has
 
 
 class WaitingPods:
     """Pods in order. ``kind``: int32[n], into ``examples``; pods of one kind are alike in all that the rules for lists
-    of pods read, their requests and the time they were made included."""
+    of pods read, their requests and the time they were made included. An example may be of an earlier loop."""
 
     __slots__ = ("examples", "kind", "records")
 
@@ -37,15 +39,19 @@ class WaitingPods:
             return cls(records, np.arange(len(records), dtype=np.int32), [record.pod for record in records])
         memo = records.table.memo
         with memo.lock:
-            stamps, known = records.stamps, memo.of(_KINDS)
-            examples = memo.values(_KINDS)
-            missing = np.flatnonzero(known[stamps] == 0)
-            unknown = records.take(missing)
-            first, which = unknown.kinds
-            found = [unknown[at].pod for at in first.tolist()]
-            known[stamps[missing]] = len(examples) + 1 + which
-            examples.update(enumerate(found, len(examples) + 1))
-            return cls(records, known[stamps] - 1, list(examples.values()))
+            stamps, numbers, known = records.stamps, memo.of(_KINDS), memo.values(_KINDS)
+            missing = np.flatnonzero(numbers[stamps] == 0)
+            if len(missing):
+                numbers[stamps[missing]] = _numbered(records.take(missing), known)
+            present, kind = _as_met(numbers[stamps])
+            entries = list(known.items())
+            found = [entries[number - 1] for number in present.tolist()]
+            if len(missing) and len(known) > 2 * len(found) + _FEW:
+                known.clear()
+                known.update((key, (number, pod)) for number, (key, (_, pod)) in enumerate(found, 1))
+                numbers[:] = 0
+                numbers[stamps] = kind + 1
+        return cls(records, kind, [pod for _, (_, pod) in found])
 
     def take(self, positions: NDArray[np.int64]) -> WaitingPods:
         """The pods at some positions."""
@@ -81,6 +87,28 @@ class WaitingPods:
     def keys(self) -> list[str]:
         """``namespace/name``, in order."""
         return keys_of(self.records)
+
+
+def _numbered(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
+    """The kinds of pods by number: int64[n]. ``known``: what the pods of a kind agree in -> its number and an example,
+    in the order of numbers from 1 on; kinds that are not there yet are added."""
+    firsts, which = unknown.kinds
+    found = []
+    for at, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
+        if key not in known:
+            known[key] = len(known) + 1, unknown[at].pod
+        found.append(known[key][0])
+    return np.array(found, dtype=np.int64)[which]
+
+
+def _as_met(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(the numbers that occur, in the order they are met first; int32[n]: which of them)."""
+    first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a number that comes twice the last entry counts
+    present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]
+    rank = np.empty(len(first), dtype=np.int32)
+    rank[present] = np.arange(len(present))
+    return present, rank[numbers]
 
 
 def taken(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:

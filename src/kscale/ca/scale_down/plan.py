@@ -37,7 +37,8 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
     - ``soft_taints``: all marks to change (one loop changes some of them); ``pdbs``: what is left of the
       budgets.
-    - ``remember``: works out ``state``; ``judge_alone``: only of ``exhaustive``: works out ``alone``.
+    - ``remember``: works out ``state``, then holds nothing else; ``judge_alone``: only of ``exhaustive``: works out
+      ``alone``.
 
     The legacy profile knows ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, waited for) and
     ``ScaleDownInProgress``, too.
@@ -79,7 +80,9 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def state(self) -> LoopState:
         """For the next loop. Written down when first read: it says of every pod of a removed node where it went."""
-        return self.remember()
+        state = self.remember()
+        self.remember = lambda: state  # the cluster that it was worked out from is let go
+        return state
 
     @cached_property
     def alone(self) -> Alone:

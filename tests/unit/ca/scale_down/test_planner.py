@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -342,3 +344,13 @@ def test_a_pickled_plan_hands_on_the_same_state(read_before: bool) -> None:
     assert repr(again) == repr(plan)
     assert again.state == plan.state
     assert list(plan.state.scale_down.hints.values()) == ["n2"]
+
+
+def test_a_plan_whose_state_was_read_lets_the_cluster_go() -> None:
+    groups = [NodeGroup(id="g", max_size=9, nodes=["n1", "n2"])]
+    plan = kscale.scale_down(Cluster([*nodes("1000", "1000"), *pods("100@1", "100@2")]), groups, now=N0, options=LAX)
+    worked_out = weakref.ref(plan.remember)
+    state = plan.state
+    gc.collect()
+    assert worked_out() is None
+    assert plan.remember() is state

@@ -21,6 +21,7 @@ from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.meta import LabelSelector, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
+from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.quantity import Quantity
 
@@ -105,12 +106,14 @@ def happen(made: kscale.Cluster, draw: Any, number: int) -> None:
         made.apply(DaemonSet(metadata=ObjectMeta(name=f"agent-{number}", namespace="default", uid=f"agent-{number}")))
 
 
-def groups_of(made: kscale.Cluster, own: NodeGroupOptions | None) -> list[NodeGroup]:
-    names = [node.metadata.name for node in made.nodes()]
-    return [
+def groups_of(made: kscale.Cluster, own: NodeGroupOptions | None) -> Groups:
+    nodes = [*made.nodes()]
+    names = [node.metadata.name for node in nodes]
+    groups = [
         NodeGroup(id="a", max_size=20, nodes=names[::2], options=own),
         NodeGroup(id="b", max_size=20, min_size=1, nodes=names[1:-1:2]),
     ]
+    return Groups.of(groups, nodes)
 
 
 OWN = [
@@ -129,14 +132,17 @@ def test_kept_is_fresh(data: st.DataObject) -> None:
     )
     state: ca.LoopState | None = None
     now = N0
+    own = data.draw(st.sampled_from(OWN))
+    groups = groups_of(made, own)
     for number in range(4):
-        own = data.draw(st.sampled_from(OWN))
         for _ in range(data.draw(st.integers(0, 3))):
             happen(made, data.draw, number)
         now += data.draw(st.sampled_from([1, 12, 40])) * SECOND
-        groups = groups_of(made, own)
+        if data.draw(st.booleans()):
+            own = data.draw(st.sampled_from(OWN))
+            groups = groups_of(made, own)  # else the very same ones, whatever became of their nodes
         kept = ca.run_once(made, groups, now=now, options=options, state=state)
-        fresh = ca.run_once(kscale.Cluster(list(made)), groups, now=now, options=options, state=state)
+        fresh = ca.run_once(kscale.Cluster(list(made)), Groups(groups), now=now, options=options, state=state)
         assert kept.error == fresh.error
         assert kept.state == fresh.state
         assert kept.observations == fresh.observations

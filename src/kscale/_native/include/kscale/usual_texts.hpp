@@ -9,8 +9,8 @@ namespace kscale {
 // A DNS subdomain (RFC 1123): labels of lower case letters, digits and inner dashes, joined by dots; at most 253 bytes.
 bool is_plain_name(const char* text, std::int64_t length);
 
-// Nanoseconds since 1970 of a time as an API server prints it: `2006-01-02T15:04:05Z`, of a day that every year has and
-// within int64. kNoMoment for an absent one, kOddMoment for another text.
+// Nanoseconds since 1970 of a time as an API server prints it (`moment` of api_text.hpp). kNoMoment for an absent one,
+// kOddMoment for another text.
 constexpr std::int64_t kNoMoment = INT64_MIN, kOddMoment = INT64_MIN + 1;
 std::int64_t printed_moment(const char* text, std::int64_t length);
 
