@@ -12,7 +12,7 @@ from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
-from kscale.simulation.openb import OpenbPod, read_openb_nodes, read_openb_pods
+from kscale.simulation.openb import OpenbNode, OpenbPod, openb_rows
 from kscale.simulation.scenario import OpenbEntry
 from kscale.simulation.values import Values
 from kscale.world.simulated.draws import Spread
@@ -26,11 +26,12 @@ __all__ = ["Arrivals", "openb_arrivals"]
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
     """``pods``: what comes, and when; ``work``: of some, by key, how many nanoseconds; ``nodes``: what is there at the
-    beginning."""
+    beginning; ``places``: of all that by kind and key, the file, row and column that names it."""
 
     pods: Sequence[tuple[Moment, Pod]] = ()
     work: Mapping[str, int] = field(default_factory=dict)
     nodes: Sequence[Node] = ()
+    places: Mapping[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
 
     def times(self, usual: Callable[[Pod], PodTimes]) -> Callable[[Pod], PodTimes]:
         """How long pods take: these work as long as they did, all else is as usual."""
@@ -58,22 +59,25 @@ def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end:
     if entry is None:
         return Arrivals()
     try:
-        pods = read_openb_pods(values.folder / entry.pods)
-        nodes = read_openb_nodes(values.folder / entry.nodes) if entry.nodes else []
+        pods = openb_rows(values.folder / entry.pods, OpenbPod)
+        nodes = openb_rows(values.folder / entry.nodes, OpenbNode) if entry.nodes else {}
     except InputError as error:
         values.problems += error.problems
         return Arrivals()
-    untimed = next((pod for pod in pods if pod.creation_time is None), None)
+    untimed = next((pod for pod in pods.values() if pod.creation_time is None), None)
     if untimed is not None:
         text = f"pod {untimed.name} has no creation_time"
         values.problems.append(Problem(text, source=str(values.folder / entry.pods), field="openb.pods"))
         return Arrivals()
-    timed = [(begin + (pod.creation_time or 0) * SECOND, pod) for pod in pods]
-    coming = sorted(((at, pod) for at, pod in timed if at <= end), key=lambda each: each[0])
+    timed = [(begin + (pod.creation_time or 0) * SECOND, row, pod) for row, pod in pods.items()]
+    coming = sorted((each for each in timed if each[0] <= end), key=lambda each: each[0])
+    rows = {("Node", node.sn): (str(values.folder / entry.nodes), row, "sn") for row, node in nodes.items()}
+    rows |= {("Pod", f"openb/{pod.name}"): (str(values.folder / entry.pods), row, "name") for _, row, pod in coming}
     return Arrivals(
-        pods=[(at, from_dict(pod.manifest(), Pod)) for at, pod in coming],
-        work={f"openb/{pod.name}": work for _, pod in coming if (work := _work(pod)) is not None},
-        nodes=[from_dict(node.manifest(), Node) for node in nodes],
+        pods=[(at, from_dict(pod.manifest(), Pod)) for at, _, pod in coming],
+        work={f"openb/{pod.name}": work for _, _, pod in coming if (work := _work(pod)) is not None},
+        nodes=[from_dict(node.manifest(), Node) for node in nodes.values()],
+        places=rows,
     )
 
 

@@ -114,7 +114,7 @@ class _Builder:
         scenario, values = self.scenario, self.values
         horizon = values.duration(scenario.horizon, "horizon", least=1)
         arrivals = openb_arrivals(scenario.openb, values, self.begin, self.begin + horizon)
-        objects = [*self._objects(more), *arrivals.nodes]
+        objects = [*self._objects(more, arrivals.places), *arrivals.nodes]
         groups = self._groups(objects)
         machines = self._machines(groups)
         times = arrivals.times(self._times(objects))
@@ -157,7 +157,10 @@ class _Builder:
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def _objects(self, more: Iterable[str | KubeObject]) -> list[KubeObject]:
+    def _objects(
+        self, more: Iterable[str | KubeObject], places: Mapping[tuple[str, str], tuple[str, str, str]]
+    ) -> list[KubeObject]:
+        """What is there at the beginning; ``places``: what comes besides, or later, under names of its own."""
         given = [str(self.values.folder / name) for name in self.scenario.cluster] + list(more)
         found = [loaded.obj for loaded in load_objects(*given)] if given else []
         for i, data in enumerate(self.scenario.objects):
@@ -173,6 +176,9 @@ class _Builder:
             if (kind, item.key) in seen:
                 self.values.problems.append(Problem("is there twice", self.values.source, f"{kind} {item.key}"))
             seen.add((kind, item.key))
+            if (kind, item.key) in places:
+                text = f"the scenario has a {kind} {item.key} of its own"
+                self.values.problems.append(Problem(text, *places[kind, item.key]))
             if isinstance(item, PodDisruptionBudget):
                 self._budget(item)
         self._check()

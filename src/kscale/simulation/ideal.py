@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kscale.capacity.mix import ALL, MixOptions, mix
@@ -14,6 +14,7 @@ from kscale.objects.owners import is_daemonset_pod
 from kscale.simulation.records import IdealMix
 from kscale.snapshot.cluster import Cluster
 from kscale.world.simulated.owned_pods import Key
+from kscale.world.simulated.pods import finished
 from kscale.world.simulated.view import NOT_IN_COLUMNS
 from kscale.world.simulated.world import SimulatedWorld
 
@@ -29,12 +30,13 @@ class IdealMixes:
     Of the machines that are paid for, some are no ready nodes yet (boot), some have no pods but those of DaemonSets
     (CA); the pods of the others would fit on the cheapest mix of nodes of the same groups (packing), and if each HPA
     had only as many pods as its load needs just then, on a cheaper one still (HPA). Nodes of no group have no price:
-    they and their pods are left out, as are groups without one.
+    they and their pods are left out, as are groups without one. What was paid is a mix, too: where the search finds a
+    dearer one, that is the cheapest.
     """
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
-        self._moments = 0
+        self._moments = self._unplaced = 0
         self._methods: set[str] = set()
         self._sums = dict.fromkeys(("paid", "ideal", "bound", "hpa", "packing", "ca", "boot"), 0.0)
 
@@ -47,6 +49,7 @@ class IdealMixes:
             if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed") and not is_daemonset_pod(pod):
                 on.setdefault(pod.spec.node_name, []).append(pod)
         paid = boot = idle = 0.0
+        prices: dict[str, float] = {}  # of nodes with pods
         pods: list[Pod] = []
         for pool in pools:
             price = pool.group.price or 0.0
@@ -55,25 +58,31 @@ class IdealMixes:
                     continue
                 paid += price
                 node, mine = nodes.get(machine.name), on.get(machine.name, ())
-                pods += mine
-                if node is None or (not mine and not _is_ready(node)):
-                    boot += price
-                elif not mine:
+                if node is not None and mine:
+                    prices[node.name] = price
+                    pods += mine
+                elif node is not None and _is_ready(node):
                     idle += price
-        groups = [pool.group for pool in pools]
-        packed, bound = self._cheapest(groups, pods)
-        surplus = set(self._surplus(pods))
-        if surplus:
-            ideal, bound = self._cheapest(groups, [pod for pod in pods if pod.key not in surplus])
-        else:
-            ideal = packed
+                else:
+                    boot += price
+        groups, used = [pool.group for pool in pools], sum(prices.values())
+        found, bound = self._cheapest(groups, pods, prices)
+        ideal = packed = min(found, used)
+        surplus = set(self._surplus())
+        needed = [pod for pod in pods if pod.key not in surplus]
+        if len(needed) < len(pods):
+            found, bound = self._cheapest(groups, needed, prices)
+            ideal = min(found, packed)
         self._moments += 1
-        found = (paid, ideal, bound, packed - ideal, paid - boot - idle - packed, idle, boot)
-        for name, value in zip(self._sums, found, strict=True):
+        parts = (paid, ideal, min(bound, ideal), packed - ideal, used - packed, idle, boot)
+        for name, value in zip(self._sums, parts, strict=True):
             self._sums[name] += value
 
-    def _cheapest(self, groups: Sequence[NodeGroup], pods: Sequence[Pod]) -> tuple[float, float]:
-        """What an hour costs of the cheapest nodes found for some pods, and at least."""
+    def _cheapest(
+        self, groups: Sequence[NodeGroup], pods: Sequence[Pod], prices: Mapping[str, float]
+    ) -> tuple[float, float]:
+        """What an hour costs of the cheapest nodes found for some pods, and at least. Pods without a place there stay
+        on the nodes that they are on, at their ``prices``."""
         if not pods or not groups:
             return 0.0, 0.0
         others = (item for item in self._world.api if item.kind not in NOT_IN_COLUMNS | {"Node", "Pod"})
@@ -84,17 +93,19 @@ class IdealMixes:
             options=MixOptions(bound_effort=_EFFORT, plan_effort=_EFFORT),
         )
         self._methods.add(plan.bound.method)
-        return plan.cost, plan.cost if plan.bound.cost is None else plan.bound.cost
+        self._unplaced = max(self._unplaced, plan.nowhere)
+        lost = set(plan.nowhere_pods)
+        stay = {pod.spec.node_name for pod in pods if pod.key in lost}
+        return plan.cost + sum(prices[name] for name in stay), plan.bound.cost or 0.0
 
     # -- how many pods the load needs --------------------------------------------------------------------------------
 
-    def _surplus(self, pods: Sequence[Pod]) -> Iterator[str]:
-        """The pods that HPAs have beyond what the load needs, by key: those that came last."""
-        there = {pod.key for pod in pods}
+    def _surplus(self) -> Iterator[str]:
+        """The pods that HPAs have beyond what the load needs, by key, on any node: those that end or came last."""
         for hpa in self._world.api.of("HorizontalPodAutoscaler").values():
             target = hpa.spec.scale_target_ref
             key = target.kind, hpa.namespace, target.name
-            mine = [pod for pod in self._world.load.pods.of_workload(key) if pod.key in there]
+            mine = sorted(self._world.load.pods.of_workload(key), key=_ends)
             needed = self._needed(hpa, key, mine)
             if needed is not None:
                 yield from (pod.key for pod in mine[needed:])
@@ -130,7 +141,11 @@ class IdealMixes:
         if not self._moments:
             return None
         each = {name: value * hours / self._moments for name, value in self._sums.items()}
-        return IdealMix(moments=self._moments, methods=sorted(self._methods), **each)
+        return IdealMix(moments=self._moments, methods=sorted(self._methods), unplaced=self._unplaced, **each)
+
+
+def _ends(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None or finished(pod)
 
 
 def _is_ready(node: Node) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from kscale.capacity.catalogue.table import rows_of
 from kscale.errors import InputError, Problem
 
-__all__ = ["GPU_MILLI", "GPU_MODEL", "OpenbNode", "OpenbPod", "read_openb_nodes", "read_openb_pods"]
+__all__ = ["GPU_MILLI", "GPU_MODEL", "OpenbNode", "OpenbPod", "openb_rows", "read_openb_nodes", "read_openb_pods"]
 
 GPU_MILLI: Final = "alibabacloud.com/gpu-milli"
 """The resource of GPUs, in thousandths of one."""
@@ -63,9 +63,9 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
     gpu_spec: str = ""
     qos: str = ""
     pod_phase: str = ""
-    creation_time: int | None = None
-    deletion_time: int | None = None
-    scheduled_time: int | None = None
+    creation_time: _Amount | None = None
+    deletion_time: _Amount | None = None
+    scheduled_time: _Amount | None = None
 
     def __post_init__(self) -> None:
         if self.num_gpu and not self.gpu_milli:
@@ -94,18 +94,19 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
 def read_openb_nodes(path: str | os.PathLike[str]) -> list[OpenbNode]:
     """A list of nodes (``openb_node_list_*.csv``, may be gzip). Raises InputError with all problems, by row and
     column."""
-    return _read(path, OpenbNode)
+    return list(openb_rows(path, OpenbNode).values())
 
 
 def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
     """A list of pods (``openb_pod_list_*.csv``, may be gzip). Raises InputError with all problems, by row and
     column."""
-    return _read(path, OpenbPod)
+    return list(openb_rows(path, OpenbPod).values())
 
 
-def _read(path: str | os.PathLike[str], kind: type[_T]) -> list[_T]:
+def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
+    """A list of nodes or pods by what problems call their rows. Raises InputError with all problems."""
     source, fields = os.fspath(path), msgspec.structs.fields(kind)
-    found: list[_T] = []
+    found: dict[str, _T] = {}
     problems: list[Problem] = []
     name = fields[0].name
     names: set[str] = set()
@@ -124,7 +125,7 @@ def _read(path: str | os.PathLike[str], kind: type[_T]) -> list[_T]:
             problems.append(Problem("another row has this name", source=source, object=row, field=name))
             continue
         names.add(getattr(each, name))
-        found.append(each)
+        found[row] = each
     if problems:
         raise InputError(problems, total=len(found) + len(problems))
     return found

@@ -70,10 +70,12 @@ class IdealMix(_Part, frozen=True):
     less than ``bound``. ``hpa``: more for the pods that HPAs had beyond that; ``packing``: more for the nodes that pods
     were on; ``ca``: ready nodes without pods (but for those of DaemonSets); ``boot``: machines that were no ready nodes
     yet. Looked at ``moments`` times at even distances: each stands for the time around it. ``methods``: how the bounds
-    were proven; ``volume`` alone is the fast way, without the extra ``[solver]``.
+    were proven (see :class:`~kscale.capacity.mix.records.Bound`). ``unplaced``: of the pods on nodes, the most at one
+    moment that the mix had no place for; the nodes that they were on are part of ``ideal``, as they were paid.
     """
 
     moments: int
+    unplaced: int
     methods: list[str]
     paid: float
     ideal: float

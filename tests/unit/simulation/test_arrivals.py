@@ -45,3 +45,21 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     (tmp_path / "untimed.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n")
     with pytest.raises(InputError, match="pod a has no creation_time"):
         run(tmp_path, openb={"pods": "untimed.csv"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "place"),
+    [("Pod", "b", "pods.csv: row 4: name"), ("Node", "n0", "nodes.csv: row 2: sn")],
+)
+def test_names_that_the_scenario_has_too(tmp_path: Path, kind: str, name: str, place: str) -> None:
+    spec = {"spec": {"containers": [{"name": "c", "image": "x"}]}} if kind == "Pod" else {}
+    namespace = {"namespace": "openb"} if kind == "Pod" else {}
+    other = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, **namespace}, **spec}
+    with pytest.raises(InputError, match=f"{place}: the scenario has a {kind} (openb/)?{name} of its own"):
+        run(tmp_path, objects=[other])
+
+
+def test_a_pod_does_not_come_before_the_trace(tmp_path: Path) -> None:
+    (tmp_path / "early.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\na,1,1,0,0,-5\n")
+    with pytest.raises(InputError, match=r"early\.csv: row 2: creation_time: Expected `int` >= 0"):
+        run(tmp_path, openb={"pods": "early.csv"})

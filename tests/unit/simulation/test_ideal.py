@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kscale import InputError
+from kscale.capacity.mix import MixPlan, mix
 from kscale.cli.commands.simulate import simulation_view
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, simulate
@@ -35,6 +36,7 @@ def split(run: Simulation) -> dict[str, float]:
     parts = {name: getattr(found, name) for name in ("ideal", "hpa", "packing", "ca", "boot")}
     assert found.paid == pytest.approx(sum(parts.values()))
     assert found.bound <= found.ideal + 1e-9
+    assert min(parts.values()) >= 0
     return {name: round(value, 6) for name, value in parts.items()}
 
 
@@ -82,6 +84,47 @@ def test_machines_that_boot_and_pods_that_are_spread() -> None:
     assert split(found) == {"ideal": 1, "hpa": 0, "packing": 1, "ca": 0, "boot": 0}
 
 
+def test_no_mix_is_dearer_than_what_was_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dear(*given: Any, **more: Any) -> MixPlan:
+        found = mix(*given, **more)
+        return replace(found, cost=found.cost + 7, bound=replace(found.bound, cost=None))
+
+    monkeypatch.setattr("kscale.simulation.ideal.mix", dear)
+    found = looked(1, groups=[group(2)], controllers={}, horizon="1h")
+    assert split(found) == {"ideal": 2, "hpa": 0, "packing": 0, "ca": 0, "boot": 0}
+    assert found.report.ideal is not None
+    assert found.report.ideal.bound == 0  # nothing was proven
+
+
+def test_pods_that_the_mix_has_no_place_for_stay_where_they_are() -> None:
+    web = msgspec.json.decode(msgspec.json.encode(scenario()["objects"][0]))
+    web["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "pool-0"}
+    web["spec"]["replicas"] = 3
+    found = looked(1, objects=[web], groups=[group(2)], controllers={}, horizon="1h")
+    assert found.report.ideal is not None
+    assert found.report.ideal.unplaced == 3
+    assert split(found) == {"ideal": 1, "hpa": 0, "packing": 0, "ca": 1, "boot": 0}
+
+
+def test_pods_on_nodes_without_a_price_are_needed_too() -> None:
+    room, small = ({"cpu": cores, "memory": "16Gi", "pods": "1"} for cores in ("8", "1"))
+    node = {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
+        "status": {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]},
+    }  # fmt: skip
+    hpa = {**HPA, "spec": {**HPA["spec"], "metrics": [cpu(HALF)]}}
+    template = {"metadata": {"name": "m"}, "status": {"allocatable": small, "capacity": small}}
+    run = looked(
+        1,
+        horizon="1h",
+        objects=[node, *scenario()["objects"], hpa],
+        groups=[{**group(0), "template": template}],
+        load=[{"workload": "Deployment/shop/web", "total": {"cpu": 2}}],
+    )
+    # Four of six pods are needed, one of them on the node that costs nothing; each has a node of its own.
+    assert split(run) == {"ideal": 3, "hpa": 2, "packing": 0, "ca": 0, "boot": 0}
+
+
 def test_looking_changes_nothing_else() -> None:
     more = {"horizon": "20m", "machines": [{"boot": "90s"}]}
     plain, found = ran(**more), looked(3, **more)
@@ -96,8 +139,10 @@ def test_what_is_said_of_it() -> None:
     first = simulation_view(report).footer[0]
     assert first.startswith("Paid 7.00 = 2.00 cheapest mix found for the load (at least 1.")
     assert first.endswith("+ 4.00 packing + 1.00 nodes without pods (CA) + 0.00 booting.")
-    fast = replace(report, ideal=replace(report.ideal, methods=["volume"]))
-    assert "by the fast bound, without [solver]" in simulation_view(fast).footer[0]
+    other = replace(report, ideal=replace(report.ideal, methods=["column_generation", "volume"], unplaced=3))
+    said = simulation_view(other).footer[0]
+    assert "for the load (without 3 pods that it had no place for: nodes as paid)" in said
+    assert " by column_generation and volume) + " in said
     with pytest.raises(InputError, match="-1 is negative"):
         looked(-1)
     unpriced = {**group(1), "price": None}

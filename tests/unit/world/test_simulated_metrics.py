@@ -67,6 +67,18 @@ def test_means_of_a_signal_do_not_depend_on_what_was_asked_before(
         assert signal.mean(begin * half, (begin + width) * half) == expected
 
 
+def test_a_scrape_of_no_time_at_a_step_sees_what_begins_then() -> None:
+    pipeline = Pipeline(scrape=15 * SECOND, window=0, lag=0)
+    world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
+    world.metrics.external["shop", "jobs"] = [ExternalMetric(signal=Signal([T0, T0 + 30 * SECOND], [250, 900]))]
+    seen = []
+    for _ in range(4):
+        run(world, 15)
+        value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
+        seen.append(value.items[0].value.milli_value())  # type: ignore[union-attr]  # a list
+    assert seen == [250, 900, 900, 900]
+
+
 def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
     world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND)))
     usage = Usage(signal=Signal([T0, T0 + 60 * SECOND], [2000, 4000]), per_pod=True)

@@ -164,10 +164,11 @@ def _ideal(report: SimulationReport) -> list[str]:
     found = report.ideal
     if found is None:
         return []
-    fast = "" if "column_generation" in found.methods or not found.methods else " by the fast bound, without [solver]"
+    proof = f" by {' and '.join(found.methods)}" if found.methods else ""
+    lost = f" (without {found.unplaced:,} pods that it had no place for: nodes as paid)" if found.unplaced else ""
     text = (
-        f"Paid {found.paid:,.2f} = {found.ideal:,.2f} cheapest mix found for the load (at least {found.bound:,.2f}"
-        f"{fast}) + {found.hpa:,.2f} pods beyond it (HPA) + {found.packing:,.2f} packing "
+        f"Paid {found.paid:,.2f} = {found.ideal:,.2f} cheapest mix found for the load{lost} "
+        f"(at least {found.bound:,.2f}{proof}) + {found.hpa:,.2f} pods beyond it (HPA) + {found.packing:,.2f} packing "
         f"+ {found.ca:,.2f} nodes without pods (CA) + {found.boot:,.2f} booting."
     )
     return [text]
