@@ -25,6 +25,10 @@ DEVICE = Device(
 )
 
 
+OWN = f"device.attributes['{GPU}']"
+LANES, MODEL, DRIVER = f"{OWN}.lanes", f"{OWN}.model", f"{OWN}.driver"
+
+
 @pytest.mark.parametrize(
     ("expression", "truth"),
     [
@@ -114,6 +118,25 @@ DEVICE = Device(
         ("{'a': 'x', 'b': 'y'}.transformMapEntry(k, v, k != 'b', {v: k}) == {'x': 'a'}", True),
         ("[[1, 2], [3]].all(i, w, w.exists(j, v, v == i + 1 || v == 3)) && [[1].all(i, v, v == 1)].all(b, b)", True),
         ("string(true) + string(1) + string(ip('1.2.3.4')) == 'true11.2.3.4'", True),
+        ("[1, 2].map(x, x > 1, x * 2) == [4] && {'a': 1}.map(k, k == 'a', k + k) == ['aa']", True),
+        ("[[1, 2], [3]].map(r, r.size() > 1, r.map(c, c > 1, c * r.size())) == [[4]]", True),
+        ("[1, 2,].size() == 2 && {'a': 1,}.size() == 1 && 'a' in ['a', 'b',] && [,].size() == 0", True),
+        ("[?optional.of(1),].size() == 1 && 1 in [?optional.of(1)] && {?'a': optional.of(1),}.size() == 1", True),
+        (f"{LANES} == 8.0 && {LANES} == 8u && {LANES} < 8.5 && {LANES} > -1.5 && {LANES} in [8.0]", True),
+        (f"{LANES} != 8.0 || {LANES} == '8' || {MODEL} == 8 || {LANES} == true || {MODEL} in [1, 2]", False),
+        (f"{MODEL} != 8 && {MODEL} != null && {DRIVER} != '1.10.0' && {DRIVER} != null", True),
+        (f"'1.10.0' == {DRIVER} || dyn([1]) == 1 || dyn([1]) == dyn(['a']) || dyn(b'a') == dyn('a')", False),
+        ("dyn([1]) == dyn([1.0]) && dyn({1: 1}) == dyn({1u: 1.0}) && dyn(1u) in {1: 2} && null == null", True),
+        ("dyn(9007199254740993) == dyn(9007199254740992.0) && dyn(-1) < dyn(0u)", True),
+        ("optional.none() == dyn(1) || dyn(optional.of(1)) == dyn({'a': 1})", False),
+        (
+            "type('a') == string && type(1) == int && type(1u) == uint && type(1.5) == double && type(true) == bool",
+            True,
+        ),
+        ("type(b'') == bytes && type([1]) == list && type({1: 1}) == map && type(null) == null_type", True),
+        ("type(type(1)) == type && type(device) == map && type(optional.of(1)) == optional_type", True),
+        (f"type({DRIVER}) == type(semver('1.0.0')) && type({LANES}) != string && type(1) != dyn('int')", True),
+        ("device.attributes[device.driver].exists(k, v, type(v) == string && v == 'x')", True),
         ("' abc '.trim().substring(1).replace('c', 'd') == 'bd' && 'abca'.lastIndexOf('a') == 3", True),
     ],
 )
@@ -137,6 +160,10 @@ def test_cel(expression: str, *, truth: bool) -> None:
         "cel.bind(a, 1) == 1",
         "[?1].size() == 1",
         "[1, ?2",
+        "[1,,].size() == 1",
+        "[1][0,] == 1",
+        "size('a',) == 1",
+        "[1, 2].map(x, x > 1, x > 0, x) == [1]",
         "[1].all(i, i, true)",
         "[1].all(i + 1, v, true)",
         "[1].transformList(v, v) == [1]",
@@ -171,6 +198,11 @@ def test_a_selector_may_be_too_deep(expression: str) -> None:
         selectors.selects(expression, GPU, DEVICE)
 
 
+def no_overload(operator: str, types: str, line: str, dots: int) -> str:
+    text = f"ERROR: <input>:1:{dots + 1}: found no matching overload for '{operator}' applied to '({types})'"
+    return f"compilation failed: {text}\n | {line}\n | {'.' * dots}^"
+
+
 def undeclared(where: str, name: str, line: str, dots: int) -> str:
     text = f"compilation failed: ERROR: <input>:{where}: undeclared reference to '{name}' (in container '')"
     return f"{text}\n | {line}\n | {'.' * dots}^"
@@ -195,6 +227,12 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         ("'a' + device.driver.lowerAscii()", "must evaluate to bool or the unknown type, not string"),
         ("1.5 / double('2')", "must evaluate to bool or the unknown type, not double"),
         ("null", "must evaluate to bool or the unknown type, not null_type"),
+        ("1 == 1.0", no_overload("_==_", "int, double", "1 == 1.0", 2)),
+        ("device.driver == null", no_overload("_==_", "string, null", "device.driver == null", 14)),
+        ("true || 1 < 'a'", no_overload("_<_", "int, string", "true || 1 < 'a'", 10)),
+        ("'a' in [1, 2]", no_overload("@in", "string, list(int)", "'a' in [1, 2]", 4)),
+        (f"{MODEL} < 8", "no such overload"),
+        (f"{DRIVER} == '1.10.0'", "no such overload"),
         ("isURL(device.driver)", "compilation failed: kscale does not have the function 'isURL'"),
         ("ip('::ffff:1.2.3.4').family() == 6", 'IPv4-mapped IPv6 address "::ffff:1.2.3.4" is not allowed'),
         ("ip('fe80::1%a').family() == 6", 'IP address "fe80::1%a" with zone value is not allowed'),

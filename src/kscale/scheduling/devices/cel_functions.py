@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.scheduling.devices import cel_networks
+from kscale.scheduling.devices.cel_comparisons import equality
 
 __all__ = ["NOT_HAD", "Version", "functions"]
 
@@ -66,8 +67,9 @@ class Version:
 
 def functions(types: Any) -> dict[str, Callable[..., Any]]:
     """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
-    parts = _numbers, _strings, _lists, _pairs, _optionals, cel_networks.functions
-    return {name: function for part in parts for name, function in part(types).items()}
+    parts = _numbers, _strings, _pairs, _optionals, cel_networks.functions
+    found = {name: function for part in parts for name, function in part(types).items()}
+    return found | _lists(types, found)
 
 
 def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
@@ -162,14 +164,8 @@ def _strings(types: Any) -> dict[str, Callable[..., Any]]:
         "find": found_first,
         "findAll": found,
         "strings__quote": lambda a: text('"' + str(a).translate(_ESCAPES) + '"'),
-        "indexOf": lambda a, part, at=0: (
-            _index_in(types, a, part) if isinstance(a, list) else types.IntType(str(a).find(str(part), within(a, at)))
-        ),
-        "lastIndexOf": lambda a, part, at=None: (
-            _index_in(types, a, part, last=True)
-            if isinstance(a, list)
-            else last_index(a, part, len(a) if at is None else within(a, at))
-        ),
+        "indexOf": lambda a, part, at=0: types.IntType(str(a).find(str(part), within(a, at))),
+        "lastIndexOf": lambda a, part, at=None: last_index(a, part, len(a) if at is None else within(a, at)),
     }
 
 
@@ -178,13 +174,19 @@ _ESCAPES: Final = str.maketrans(
 )
 
 
-def _index_in(types: Any, items: Any, wanted: Any, *, last: bool = False) -> Any:
-    found = [i for i, item in enumerate(items) if item == wanted]
-    return types.IntType(found[-1 if last else 0] if found else -1)
-
-
-def _lists(types: Any) -> dict[str, Callable[..., Any]]:
+def _lists(types: Any, others: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """``others``: functions, some of them of strings by the same name as of lists."""
     boolean = types.BoolType
+    equal = equality(types, cast(type, others["optional_type"]))
+
+    def index(name: str, at: int) -> Callable[..., Any]:
+        def answer(of: Any, wanted: Any, *rest: Any) -> Any:
+            if not isinstance(of, list):
+                return others[name](of, wanted, *rest)
+            found = [i for i, item in enumerate(of) if equal(item, wanted)]
+            return types.IntType(found[at] if found else -1)
+
+        return answer
 
     def extreme(choose: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
         def chosen(items: Any) -> Any:
@@ -201,7 +203,7 @@ def _lists(types: Any) -> dict[str, Callable[..., Any]]:
         return first
 
     def contains(items: Any, wanted: Any) -> Any:
-        return boolean(all(item in items for item in wanted))
+        return boolean(all(any(equal(item, each) for each in items) for item in wanted))
 
     return {
         "isSorted": lambda items: boolean(not any(b < a for a, b in pairwise(items))),
@@ -210,7 +212,9 @@ def _lists(types: Any) -> dict[str, Callable[..., Any]]:
         "max": extreme(max, "max"),
         "sets__contains": contains,
         "sets__equivalent": lambda a, b: boolean(contains(a, b) and contains(b, a)),
-        "sets__intersects": lambda a, b: boolean(any(item in b for item in a)),
+        "sets__intersects": lambda a, b: boolean(any(equal(item, each) for item in a for each in b)),
+        "indexOf": index("indexOf", 0),
+        "lastIndexOf": index("lastIndexOf", -1),
     }
 
 
@@ -255,16 +259,6 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
         def __getitem__(self, key: Any) -> Any:
             return item(self.value, key) if self.there else self
 
-        def __eq__(self, other: object) -> bool:
-            if not isinstance(other, Optional):
-                raise TypeError("no such overload")
-            return self.there == other.there and bool(self.value == other.value)
-
-        def __ne__(self, other: object) -> bool:
-            return not self == other
-
-        __hash__ = None  # type: ignore[assignment]  # as of any map
-
     def item(of: Any, key: Any) -> Any:
         """``of.?key`` and ``of[?key]``."""
         if isinstance(of, Optional):
@@ -292,6 +286,7 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
     return {
         "literal__list": lambda items: types.ListType([each.value for each in items if there(each)]),
         "literal__map": lambda entries: map_type({key: each.value for key, each in entries if there(each)}),
+        "optional_type": Optional,
         "optional__of": Optional,
         "optional__none": Optional,
         "optional__ofNonZeroValue": lambda given: Optional(given) if given else Optional(),

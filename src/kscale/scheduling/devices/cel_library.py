@@ -7,14 +7,16 @@ from typing import Any
 
 from kscale.errors import MissingExtraError
 from kscale.objects.resource import Device, DeviceAttribute
+from kscale.scheduling.devices.cel_comparisons import comparisons, equality, type_of
 from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, functions
 from kscale.scheduling.devices.cel_text import plain, where
-from kscale.scheduling.devices.cel_types import result_type
+from kscale.scheduling.devices.cel_types import result_type, unlike
 from kscale.scheduling.devices.selectors import TOO_DEEP, SelectorError, attribute_value
 
 __all__ = ["CelLibrary"]
 
-_MACROS = frozenset({"has", "dyn", "map", "filter", "all", "exists", "exists_one"})
+_FAILED = "compilation failed: "
+_MACROS = frozenset({"map", "filter", "all", "exists", "exists_one"})
 
 
 class CelLibrary:
@@ -35,8 +37,9 @@ class CelLibrary:
         self._types = celtypes
         self._environment = celpy.Environment()
         self._programs: dict[str, Any] = {}
-        self._functions = functions(celtypes)
-        self._known = frozenset(celpy.evaluation.base_functions) | {"optional_type"}
+        known = celpy.evaluation.base_functions | functions(celtypes)
+        equal = equality(celtypes, known["optional_type"])
+        self._functions = known | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, known)}
 
         map_type: Any = celtypes.MapType
 
@@ -56,8 +59,13 @@ class CelLibrary:
         found = self._programs.get(expression)
         if found is None:
             try:
-                tree = self._environment.compile(plain(expression))
+                read = plain(expression)
+                tree = self._environment.compile(read)
                 self._check(expression, tree)
+                for text, line, column in unlike(tree):
+                    raise SelectorError(
+                        _failed(expression, text, line, column) if read == expression else f"{_FAILED}{text}"
+                    )
                 if (type_ := result_type(tree)) not in (None, "bool"):
                     raise SelectorError(f"must evaluate to bool or the unknown type, not {type_}")
                 found = self._programs[expression] = self._environment.program(tree, functions=self._functions)
@@ -76,13 +84,15 @@ class CelLibrary:
             elif node.data == "member_dot_arg":
                 name = str(node.children[1])
                 called.add(name)
-                if name in _MACROS and len(node.children) > 2:
+                if name in _MACROS and (len(node.children) < 3 or len(node.children[2].children) != 2):
+                    raise SelectorError(_undeclared(expression, name, called=True))
+                if name in _MACROS:
                     bound |= {str(token) for token in node.children[2].children[0].scan_values(_is_text)}
             elif node.data == "ident":
                 named.add(str(node.children[0]))
         for name in sorted(called & NOT_HAD):
             raise SelectorError(f"compilation failed: kscale does not have the function '{name.replace('__', '.')}'")
-        known = self._functions.keys() | self._known
+        known = self._functions.keys() | {"has", "dyn"}
         for name in sorted(called - known - _MACROS):
             raise SelectorError(_undeclared(expression, name, called=True))
         for name in sorted(named - bound - known):
@@ -127,5 +137,9 @@ def _is_text(value: Any) -> bool:
 def _undeclared(expression: str, name: str, *, called: bool) -> str:
     shown = name.rpartition("__")[2]
     line, column = where(expression, shown, called=called)
-    text = f"ERROR: <input>:{line}:{column + 1}: undeclared reference to '{name.replace('__', '.')}' (in container '')"
-    return f"compilation failed: {text}\n | {expression.splitlines()[line - 1]}\n | {'.' * column}^"
+    return _failed(expression, f"undeclared reference to '{name.replace('__', '.')}' (in container '')", line, column)
+
+
+def _failed(expression: str, text: str, line: int, column: int) -> str:
+    shown = f"{expression.splitlines()[line - 1]}\n | {'.' * column}^"
+    return f"{_FAILED}ERROR: <input>:{line}:{column + 1}: {text}\n | {shown}"

@@ -1,10 +1,11 @@
 """CEL that cel-python does not read, as CEL that it does: ``cel.bind``, optional values, macros of two variables,
-functions of namespaces.
+``map`` with a condition, last commas, functions of namespaces.
 
 ``cel.bind(v, e, body)`` becomes ``[e].map(v, body)[0]``; ``a.?f`` and ``a[?k]`` become ``a.optional__item(k)``,
 ``a.orValue(d)`` becomes a choice between the value of ``a`` and ``d``, and so on; ``[a, ?o]`` becomes a function of a
 list of optional values; ``m.all(k, v, p)`` becomes the macro of one variable over the pairs of ``m``, with ``k`` and
-``v`` bound to their parts; ``sets.contains(a, b)`` becomes ``sets__contains(a, b)``.
+``v`` bound to their parts; ``map(v, p, e)`` becomes ``filter(v, p).map(v, e)``; ``[a, ]`` becomes ``[a]``;
+``sets.contains(a, b)`` becomes ``sets__contains(a, b)``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ _LITERAL = re.compile(r"""[rRbB]{0,2}(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
 _NAMESPACED = re.compile(r"(?<![\w.])(sets|optional|strings|ip)\s*\.\s*(\w+)\s*(?=\()")
 _BIND = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _FIELD = re.compile(r"\.\s*\?\s*(\w+)")
-_ITEM = re.compile(r"(?<=[\w\])}\0])\s*\[\s*\?")
+_ITEM = re.compile(r"(?<=[\w\])}\0])(?<!\bin)\s*\[\s*\?")
+_INDEXED = re.compile(r"[\w\])}\0](?<!\bin)\s*\Z")
+_LAST_COMMA = re.compile(r",(?=(?:\s|//[^\n]*\n)*[\]}])")
+_MAP = re.compile(r"\.\s*map\s*\(")
 _CHOICE = re.compile(r"\.\s*(orValue|or|optMap|optFlatMap)\s*\(")
 _CHOICES = {
     "orValue": "([{0}].map({o}, {o}.hasValue() ? {o}.value() : ({1}))[0])",
@@ -41,7 +45,7 @@ def plain(expression: str) -> str:
         literals.append(match if isinstance(match, str) else match[0])
         return f"\0{len(literals) - 1}\0"
 
-    text = _NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression))
+    text = _without_last_commas(_NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression)))
     while (found := _BIND.search(text)) is not None:
         end = _closing(text, found.end())
         parts = _arguments(text[found.end() : end])
@@ -63,8 +67,30 @@ def plain(expression: str) -> str:
             break
         made += 1
         text = text[:start] + _CHOICES[found[1]].format(*parts, o=f"o__{made}") + text[end + 1 :]
-    text = _over_pairs(_with_optional_elements(text))
+    text = _over_pairs(_with_filters(_with_optional_elements(text)))
     return re.sub(r"\0(\d+)\0", lambda match: literals[int(match[1])], text)
+
+
+def _without_last_commas(text: str) -> str:
+    """Literals of lists and maps may end with a comma; what stands in brackets behind a value may not."""
+
+    def last(match: re.Match[str]) -> str:
+        start = _opening(text, match.start())
+        return "," if start < 0 or (text[start] == "[" and _INDEXED.search(text[:start])) else ""
+
+    return _LAST_COMMA.sub(last, text)
+
+
+def _with_filters(text: str) -> str:
+    """``map(v, p, e)`` as ``filter(v, p).map(v, e)``."""
+    at = 0
+    while (found := _MAP.search(text, at)) is not None:
+        at, end = found.end(), _closing(text, found.end())
+        parts = [part.strip() for part in _arguments(text[at:end])]
+        if end >= 0 and len(parts) == 3 and _VARIABLE.fullmatch(parts[0]):
+            name, condition, body = parts
+            text = f"{text[: found.start()]}.filter({name}, {condition}).map({name}, {body}){text[end + 1 :]}"
+    return text
 
 
 def _with_optional_elements(text: str) -> str:
