@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import kscale as library
+from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
 from kscale.objects.decode import to_dict
 from kscale.schemas import schema
 from kscale.world.clock import SystemClock
@@ -32,6 +33,14 @@ GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
 def refusing(path: str, code: int, reason: str) -> Callable[[Call], Answer | None]:
     said = json.dumps(status(code, reason, f"{reason} at all")).encode()
     return lambda call: Answer(code, {}, said) if call.path.endswith(path) else None
+
+
+def test_a_cluster_is_asked_for_what_a_dump_should_have() -> None:
+    named = set(DUMP_COMMAND.split()[2].split(","))
+    named |= {"resourceclaims", "resourceslices", "deviceclasses", "verticalpodautoscalers"}  # where it has them
+    assert all(each in DUMP_HELP for each in named)
+    plural = {each.kind: each.group_resource.partition(".")[0] for each in FakeApiServer(SystemClock()).served.values()}
+    assert {plural[kind] for kind in READ} - {"verticalpodautoscalercheckpoints"} == named
 
 
 @pytest.fixture(scope="module")

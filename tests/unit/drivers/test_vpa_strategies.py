@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kscale.series.prometheus_history import PrometheusHistory
 from kscale.vpa import RecommenderOptions
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.strategies import ContainerUsage, Strategy, find_strategy
+from unit.drivers.set_clock import SetClock
 from unit.drivers.test_vpa_recommender import (
     MINUTE,
     VPAS,
@@ -92,14 +94,23 @@ def asked_of_usage(source: OldPrometheus) -> int:
     return sum(f'namespace="{NAMESPACE}"' in each.query and "memory" in each.query for each in source.asked)
 
 
+@asynccontextmanager
+async def recommending(
+    api: FakeApi, source: OldPrometheus | None = None, *, clock: SetClock | None = None, **how: Any
+) -> AsyncIterator[OldPrometheus]:
+    """A workload with its VPA, and a recommender of which the first round is over; what Prometheus it asks."""
+    cluster(api)
+    api.server.put(VPAS, autoscaler("web"))
+    source = source or prometheus(api)
+    async with running(api, building(source, **how), **({} if clock is None else {"clock": clock})):
+        await asyncio.sleep(1)
+        await minutes(api, 1)
+        yield source
+
+
 def test_targets_are_the_strategys_and_bounds_hold_them() -> None:
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        source = prometheus(api)
-        async with running(api, building(source)):
-            await asyncio.sleep(1)
-            await minutes(api, 1)
+        async with recommending(api) as source:
             expected = find_strategy("percentile").advise(usage())
             (one,) = recommendation(api)
             assert (expected.cpu_request, expected.memory_request) == (780, 2356 * 2**20)  # of the pod that is gone
@@ -121,14 +132,24 @@ def test_targets_are_the_strategys_and_bounds_hold_them() -> None:
     against(case)
 
 
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_interval_is_that_of_before_when_the_clock_is_set(hours: int) -> None:
+    async def case(api: FakeApi) -> None:
+        clock = SetClock(api.clock)
+        async with recommending(api, clock=clock) as source:
+            clock.ahead = hours * HOUR * SECOND
+            await minutes(api, 7)
+            assert asked_of_usage(source) == 1
+            await minutes(api, 4)
+            assert asked_of_usage(source) == 2
+
+    against(case)
+
+
 def test_a_vpa_that_is_new_does_not_wait() -> None:
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        source = prometheus(api)
-        async with running(api, building(source)):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with recommending(api) as source:
+            await minutes(api, 1)
             api.server.put(VPAS, autoscaler("other", "web", updatePolicy={"updateMode": "Off"}))
             await minutes(api, 1)
             assert asked_of_usage(source) == 2
@@ -238,12 +259,7 @@ def test_a_vpa_that_was_gone_is_new_again() -> None:
     """Also the last one of its namespace."""
 
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        source = prometheus(api)
-        async with running(api, building(source)):
-            await asyncio.sleep(1)
-            await minutes(api, 1)
+        async with recommending(api) as source:
             api.server.drop(VPAS, "web", NAMESPACE)
             await minutes(api, 2)
             assert asked_of_usage(source) == 1
@@ -257,13 +273,9 @@ def test_a_vpa_that_was_gone_is_new_again() -> None:
 
 def test_pods_that_no_vpa_selects_do_not_count() -> None:
     async def case(api: FakeApi) -> None:
-        cluster(api)
         api.server.put("pods", {**running_pod("stranger", "x"), "metadata": meta("stranger", labels={"app": "x"})})
-        api.server.put(VPAS, autoscaler("web"))
         names = {"web-0": "web-0", "web-gone": "stranger"}
-        async with running(api, building(prometheus(api, names.__getitem__))):
-            await asyncio.sleep(1)
-            await minutes(api, 1)
+        async with recommending(api, prometheus(api, names.__getitem__)):
             assert recommended(api)["c"]["cpu"] == "390m"
 
     against(case)
@@ -358,12 +370,8 @@ def test_a_container_that_is_new_does_not_wait() -> None:
     """It is asked of once, when it has been measured."""
 
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        source = prometheus(api)
-        async with running(api, building(source, interval=60 * MINUTE)):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with recommending(api, interval=60 * MINUTE) as source:
+            await minutes(api, 1)
             assert asked_of_usage(source) == 1
             pod = running_pod("web-2", "web")
             pod["spec"]["containers"][0]["name"] = "d"
@@ -392,11 +400,8 @@ def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> N
             return json.dumps({**json.loads(answer), "warnings": ["partial response"]}).encode()
 
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        async with running(api, building(Warns(**prometheus(api).answers))):
-            await asyncio.sleep(1)
-            await minutes(api, 1)
+        async with recommending(api, Warns(**prometheus(api).answers)):
+            pass
 
     against(case)
     said = "Prometheus warns of the samples for the strategy percentile: partial response"
