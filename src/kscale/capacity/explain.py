@@ -13,10 +13,11 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
 from kscale.scheduling.fit import fit as fit_pods
+from kscale.scheduling.fit_error import fit_error
 from kscale.scheduling.place import place
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["distance", "event_text", "explain", "nearest"]
+__all__ = ["distance", "explain", "nearest"]
 
 _NAMED = 5
 
@@ -51,12 +52,16 @@ def explain(snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = ()
         taken_by=taken_by,
         fits_on=fits_on,
         verdicts=verdicts,
-        event="" if fits_on else event_text([verdict.first.reasons for verdict in verdicts], len(nodes), failure),
+        event="" if fits_on else fit_error(_counted(verdicts), len(nodes), failure),
         nearest=None if fits_on or failure else nearest(verdicts),
         groups=[] if fits_on and not taken_by else _group_answers(snapshot, pod, list(groups)),
         gates=[gate.name for gate in pod.spec.scheduling_gates],
         unmodelled=list(fit.unmodelled),
     )
+
+
+def _counted(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
+    return Counter(reason for verdict in verdicts for reason in verdict.first.reasons)
 
 
 def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str]) -> list[str]:
@@ -78,18 +83,6 @@ def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
     }  # fmt: skip
     parts = blank | parts
     return Explanation(pod=name, nodes=len(nodes), fits=bool(parts["node"] or parts["fits_on"]), **parts)
-
-
-def event_text(reasons: Iterable[Sequence[str]], nodes: int, failure: str = "") -> str:
-    """kube-scheduler's message: a histogram of all reasons of all nodes, entries sorted as texts; or the PreFilter's.
-
-    Upstream: ``framework.FitError.Error``, without what preemption adds.
-    """
-    counts = Counter(reason for each in reasons for reason in each)
-    text = failure or ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-    if not nodes:
-        return "no nodes available to schedule pods"
-    return f"0/{nodes} nodes are available: {text}."
 
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:

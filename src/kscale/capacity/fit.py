@@ -9,7 +9,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kscale.capacity import answers
-from kscale.capacity.explain import event_text
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
 from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet
@@ -21,6 +20,7 @@ from kscale.objects.storage import default_storage_class
 from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pod_count, pods_of, spec_of
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.fit import fit as fit_pods
+from kscale.scheduling.fit_error import fit_error
 from kscale.scheduling.place import place
 from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.record import PodRecord, pod_record
@@ -217,7 +217,7 @@ def rejected(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejec
             counts = Counter(reason for no in noes for reason in no.reasons)
             reasons = (failure,) if failure else tuple(reason for reason, _ in counts.most_common())
             by_class[of.index] = noes[0].plugin if noes else "", reasons or (_NO_NODES,)
-            event = event or event_text([no.reasons for no in noes], len(nodes), failure)
+            event = event or fit_error(counts, len(nodes), failure)
         found.setdefault(by_class[of.index], []).append(record.key)
     rejections = [
         Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])

@@ -14,6 +14,7 @@ import numpy as np
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.rules import replica_count
 from kscale.ca.scale_down.explain import why_it_stays
@@ -138,7 +139,11 @@ def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOpt
     pods = moving_pods(snapshot)
     context = DrainContext(moment(now), options, Listers(snapshot.informers.workloads))
     verdicts = (replica_count.check(pod, context) for pod in pods.exemplars)
-    lost = [kind for kind, status in enumerate(verdicts) if status.blocking_reason == "ControllerNotFound"]
+    lost = [
+        kind
+        for kind, status in enumerate(verdicts)
+        if status.blocking_reason == blocking_pod_reason.CONTROLLER_NOT_FOUND
+    ]
     return int(np.isin(pods.kind_of, lost).sum())
 
 

@@ -1,5 +1,6 @@
 """From the proposal of the metrics to the size that is written: columns for the native kernel, and its answer.
 
+Decided in C++: ``_native/include/kscale/hpa/behavior.hpp`` (stabilisation, policies, event history, limits).
 Upstream: ``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors``, ``storeScaleEvent`` in
 ``horizontal.go``.
 """

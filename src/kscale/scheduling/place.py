@@ -1,4 +1,7 @@
-"""Pods one after the other on nodes that exist: the hinting simulator and the filter-out-schedulable processor."""
+"""Pods one after the other on nodes that exist: the hinting simulator and the filter-out-schedulable processor.
+
+Decided in C++: ``_native/src/engine/simulate.cpp`` (where each is tried), ``search.cpp`` (the next node that fits).
+"""
 
 from __future__ import annotations
 

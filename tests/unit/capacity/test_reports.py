@@ -9,7 +9,7 @@ import pytest
 import kscale
 from kscale.capacity.answers import find_pod
 from kscale.capacity.estimate import BOUND_EFFORT, estimate_groups
-from kscale.capacity.explain import event_text, explain, nearest
+from kscale.capacity.explain import explain, nearest
 from kscale.capacity.fit import fit_workloads
 from kscale.capacity.records import NodeVerdict, PluginVerdict, Shortage
 from kscale.capacity.templates import with_templates
@@ -17,6 +17,7 @@ from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.scheduling.fit_error import fit_error
 
 
 def node(name: str, cpu: str = "4", *, ready: bool = True, taint: str = "", **labels: str) -> Node:
@@ -213,14 +214,13 @@ def test_a_node_set_is_worded_as_by_kube_scheduler() -> None:
     assert report.event == "0/1 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
 
 
-def test_event_text_sorts_entries_as_texts() -> None:
-    reasons = [["b"]] * 2 + [["a", "b"]] * 10
-    assert event_text(reasons, 12) == "0/12 nodes are available: 10 a, 12 b."
-    assert event_text([["x"]] * 10 + [["y"]] * 2, 12) == "0/12 nodes are available: 10 x, 2 y."
-    assert event_text([], 3, "pod has unbound immediate PersistentVolumeClaims") == (
+def test_a_fit_error_sorts_entries_as_texts() -> None:
+    assert fit_error({"b": 12, "a": 10}, 12) == "0/12 nodes are available: 10 a, 12 b."
+    assert fit_error({"x": 10, "y": 2}, 12) == "0/12 nodes are available: 10 x, 2 y."
+    assert fit_error({}, 3, "pod has unbound immediate PersistentVolumeClaims") == (
         "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
     )
-    assert event_text([], 0) == "no nodes available to schedule pods"
+    assert fit_error({}, 0) == "no nodes available to schedule pods"
 
 
 def test_nearest_prefers_fewer_obstacles_then_the_smaller_shortage() -> None:

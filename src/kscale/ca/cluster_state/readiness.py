@@ -1,6 +1,7 @@
-"""What every node and every instance is: ready, starting, gone, not there yet (``updateReadinessStats``).
+"""What every node is: ready, starting, gone (``updateReadinessStats``).
 
-Whether one node is Ready is read in :mod:`kscale.ca.nodes`.
+Whether one node is Ready is read in :mod:`kscale.ca.nodes`, whether it still has a machine in
+:mod:`~.has_instance`; machines without a node are in :mod:`~.unregistered`.
 """
 
 from __future__ import annotations
@@ -8,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from kscale.ca.cluster_state.state import ClusterStateRegistry, GroupReadiness, UnregisteredNode
+from kscale.ca.cluster_state.has_instance import without_instance
+from kscale.ca.cluster_state.state import GroupReadiness
 from kscale.ca.node_lists import RESOURCE_NOT_READY
 from kscale.ca.node_readings import NodeReadings
-from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
+from kscale.ca.nodes import life_of, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, from_text, later
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
+from kscale.objects.nodegroup import NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.nodegroups import Groups
 
 _NOT_STARTED_1_3: Final = {("Ready", "False"), ("OutOfDisk", "True"), ("NetworkUnavailable", "True")}
 _SET_WITHIN_1_3: Final = 120 * SECOND
 _STARTING_FOR_1_3: Final = 900 * SECOND
 
-__all__ = ["classify", "find_unregistered", "sort_unregistered"]
+__all__ = ["classify"]
 
 
 def classify(
@@ -39,14 +41,14 @@ def classify(
     """
     nodes, names, odd = registered.nodes, registered.names, registered.odd
     group_of = groups.ids_of_nodes(names)
-    gone = {name for name, there in has_instance.items() if not there}
+    gone = without_instance(nodes, names, odd, has_instance)
     if gone:
-        odd = sorted({*odd, *(i for i, name in enumerate(names) if name in gone)})
+        odd = sorted({*odd, *gone})
     not_ready: dict[int, tuple[bool, bool]] = {}
     """Position -> (is it gone, is it suspended)."""
     for i in odd:
         ready, suspended = life_of(nodes[i])
-        is_gone = names[i] in gone or _is_leaving(nodes[i], has_instance)
+        is_gone = i in gone
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
     members: dict[str | None, list[str]] = {group: [] for group in group_of}
@@ -86,11 +88,6 @@ def _startup_time(i: int, group_of: Sequence[str | None], groups: Groups, option
     return duration(options.max_node_startup_time)
 
 
-def _is_leaving(node: Node, has_instance: Mapping[str, bool]) -> bool:
-    """What is made of the taint of a node of which the provider says nothing."""
-    return node.metadata.name not in has_instance and has_taint(node, TO_BE_DELETED_TAINT)
-
-
 def _startup(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | None:
     """How long nodes of a group may take to start, in nanoseconds; None if its options cannot be read."""
     try:
@@ -124,43 +121,3 @@ def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
     if not starting:
         return ("unready",)
     return ("not_started",) if later(made, _STARTING_FOR_1_3) >= now else ("unready", "long_not_started")
-
-
-def find_unregistered(
-    before: Mapping[str, UnregisteredNode], registered: NodeReadings, groups: Groups, now: Moment
-) -> dict[str, UnregisteredNode]:
-    """Instances that should be there and have no node object, and since when that is so."""
-    known = registered.provider_ids
-    found: dict[str, UnregisteredNode] = {}
-    for group in groups:
-        if group.upcoming:
-            continue
-        if known.issuperset(group.instance_ids):
-            continue
-        for instance in [each for each in group.instance_ids if each not in known]:
-            status = group.instance_status.get(instance, InstanceStatus())
-            if status.state == "deleting" or status.error is not None:
-                continue
-            old = before.get(instance)
-            found[instance] = UnregisteredNode(group=group.id, since=now if old is None else old.since)
-    return found
-
-
-def sort_unregistered(
-    state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
-) -> None:
-    """Puts the state's unregistered instances into its lists: for long, or not yet. One whose group the cloud cannot
-    tell is in neither, nor is one that is of no group any more."""
-    for name, item in state.unregistered.items():
-        if name in groups.node_errors:
-            continue
-        owner = groups[item.group]
-        if name in owner.gone_instances:
-            continue
-        try:
-            provision = duration(owner.options_or(defaults).max_node_provision_time)
-        except ProviderError:
-            continue
-        kind = "long_unregistered" if item.since + provision < now else "unregistered"
-        for record in (state.total, state.readiness.setdefault(owner.id, GroupReadiness())):
-            getattr(record, kind).append(name)

@@ -9,10 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError, drop_stale
-from kscale.ca.cluster_state.readiness import classify, find_unregistered, sort_unregistered
+from kscale.ca.cluster_state.readiness import classify
 from kscale.ca.cluster_state.registering import register_failed_scale_up, register_scale_up
 from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, target_sizes
 from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpRequest
+from kscale.ca.cluster_state.unregistered import find_unregistered, sort_unregistered
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
 from kscale.ca.event_subjects import status_event
 from kscale.ca.node_readings import NodeReadings

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from kscale.ca.pods import annotation
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
 from kscale.ca.scale_down.drainability.status import BlockingPod
@@ -74,14 +75,16 @@ def _moves(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool
         return True
     name = pod.metadata.name
     if kind is None:
-        raise _BlockedError(pod, "NotReplicated", f"{pod.key} is not replicated")
+        raise _BlockedError(pod, blocking_pod_reason.NOT_REPLICATED, f"{pod.key} is not replicated")
     if system and pod.metadata.namespace == "kube-system" and not context.pdbs.matching(pod):
         text = f"non-daemonset, non-mirrored, non-pdb-assigned kube-system pod present: {name}"
-        raise _BlockedError(pod, "UnmovableKubeSystemPod", text)
+        raise _BlockedError(pod, blocking_pod_reason.UNMOVABLE_KUBE_SYSTEM_POD, text)
     if storage and any(volume.host_path is not None or volume.empty_dir is not None for volume in pod.spec.volumes):
-        raise _BlockedError(pod, "LocalStorageRequested", f"pod with local storage present: {name}")
+        raise _BlockedError(pod, blocking_pod_reason.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {name}")
     if annotation(pod, SAFE_TO_EVICT) == "false":
-        raise _BlockedError(pod, "NotSafeToEvictAnnotation", f"pod annotated as not safe to evict present: {name}")
+        raise _BlockedError(
+            pod, blocking_pod_reason.NOT_SAFE_TO_EVICT_ANNOTATION, f"pod annotated as not safe to evict present: {name}"
+        )
     return True
 
 
@@ -96,12 +99,12 @@ def _controller(pod: Pod, context: DrainContext) -> str | None:
     controller = context.listers.get(kind, pod.metadata.namespace, owner.name)
     if controller is None:
         error = text.format(pod.key, Listers.not_found(kind, owner.name))
-        raise _BlockedError(pod, "ControllerNotFound", error)
+        raise _BlockedError(pod, blocking_pod_reason.CONTROLLER_NOT_FOUND, error)
     if isinstance(controller, ReplicationController | ReplicaSet):
         replicas, least = controller.spec.replicas, context.options.min_replica_count
         if replicas is not None and replicas < least:
             error = f"replication controller for {pod.key} has too few replicas spec: {replicas} min: {least}"
-            raise _BlockedError(pod, "MinReplicasReached", error)
+            raise _BlockedError(pod, blocking_pod_reason.MIN_REPLICAS_REACHED, error)
     return owner.kind
 
 
@@ -109,4 +112,6 @@ def _check_budgets(pods: Sequence[Pod], context: DrainContext) -> None:
     for pdb in context.pdbs.pdbs:
         for pod in pods:
             if pdb.disruptions_allowed < 1 and pdb.matches(pod):
-                raise _BlockedError(pod, "NotEnoughPdb", f"not enough pod disruption budget to move {pod.key}")
+                raise _BlockedError(
+                    pod, blocking_pod_reason.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {pod.key}"
+                )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import duration, to_datetime
@@ -95,20 +96,20 @@ def _not_a_candidate(node: str, groups: Groups) -> str:
 
 def _blocked(pod: str, reason: str, plan: ScaleDownPlan, options: AutoscalingOptions, snapshot: Snapshot) -> str:
     match reason:
-        case "NotEnoughPdb":
+        case blocking_pod_reason.NOT_ENOUGH_PDB:
             return f"{pod}: {_budget(snapshot.pod(pod), plan)} no more evictions now"
-        case "UnmovableKubeSystemPod":
+        case blocking_pod_reason.UNMOVABLE_KUBE_SYSTEM_POD:
             limit = format_duration(duration(options.blocking_system_pod_distruption_timeout))
             return f"{pod} is a kube-system pod without PodDisruptionBudget and not known to be older than {limit}"
-        case "NotReplicated":
+        case blocking_pod_reason.NOT_REPLICATED:
             return f"{pod} has no controller that would create it again"
-        case "LocalStorageRequested":
+        case blocking_pod_reason.LOCAL_STORAGE_REQUESTED:
             return f"{pod} keeps data on the node (hostPath or emptyDir)"
-        case "NotSafeToEvictAnnotation":
+        case blocking_pod_reason.NOT_SAFE_TO_EVICT_ANNOTATION:
             return f"{pod} is annotated as not safe to evict"
-        case "ControllerNotFound":
+        case blocking_pod_reason.CONTROLLER_NOT_FOUND:
             return f"the controller of {pod} does not exist"
-        case "MinReplicasReached":
+        case blocking_pod_reason.MIN_REPLICAS_REACHED:
             return f"the controller of {pod} has too few replicas"
     return f"{pod}: {reason}"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kscale.ca.by_identity import kept_with
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
@@ -116,7 +117,7 @@ class RemainingPdbTracker:
 
 
 def _not_enough(pod: Pod) -> BlockingPod:
-    return BlockingPod(pod=pod.key, reason="NotEnoughPdb")
+    return BlockingPod(pod=pod.key, reason=blocking_pod_reason.NOT_ENOUGH_PDB)
 
 
 def readable(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:

@@ -1,4 +1,7 @@
-"""Taking nodes away one after the other, and finding new places for their pods (``simulator/cluster.go``)."""
+"""Taking nodes away one after the other, and finding new places for their pods (``simulator/cluster.go``).
+
+Decided in C++: ``_native/src/engine/removal.cpp`` (which pods find a place, and where).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.compiled_removal import compiled_removal
 from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.ca.scale_down.moving_pods import MovingPods
@@ -252,7 +256,7 @@ class RemovalSimulator:
     def _blocked(self, node: str, pod: int) -> UnremovableCandidate:
         if self._drain.codes[pod] == MOVES_UNLESS_PDB:  # the budgets may allow it again by now, or not yet
             key = self.pods.names[pod]
-            reason, error = "NotEnoughPdb", f"not enough pod disruption budget to move {key}"
+            reason, error = blocking_pod_reason.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}"
         else:
             status = self._drain.status(pod)
             key, reason, error = self.pods.names[pod], status.blocking_reason, status.error or ""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kscale.capacity.generate.fleet import ZONES, Node, Pool
 from kscale.capacity.generate.rng import SplitMix64
 from kscale.capacity.generate.workloads import RESOURCES, Workload
+from kscale.scheduling.fit_error import fit_error
 
 __all__ = ["VOLUMES_PER_NODE", "Placement"]
 
@@ -139,5 +140,4 @@ class Placement:
             (3, "Insufficient nvidia.com/gpu"),
         ):
             reasons[text] = int((lacking[:, r] & (workload.demand[r] > 0)).sum())
-        parts = sorted(f"{count} {text}" for text, count in reasons.items() if count)
-        return f"0/{n} nodes are available: {', '.join(parts)}."
+        return fit_error({text: count for text, count in reasons.items() if count}, n)

@@ -1,4 +1,7 @@
-"""Pods on the nodes that kube-scheduler would choose: filters, then scores, then the choice."""
+"""Pods on the nodes that kube-scheduler would choose: filters, then scores, then the choice.
+
+Decided in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The estimator chain over columns: percentile, safety margin, confidence multiplier, minimum (``estimator.go``)."""
+"""The estimator chain over columns: percentile, safety margin, confidence multiplier, minimum (``estimator.go``).
+
+Percentiles are decided in C++: ``_native/src/histogram.cpp``.
+"""
 
 from __future__ import annotations
 

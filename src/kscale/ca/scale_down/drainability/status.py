@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kscale.ca.scale_down.drainability import blocking_pod_reason
+
 __all__ = [
     "BLOCK_DRAIN",
     "DRAIN_OK",
@@ -36,7 +38,7 @@ class DrainStatus(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """
 
     outcome: str = UNDEFINED
-    blocking_reason: str = "NoReason"
+    blocking_reason: str = blocking_pod_reason.NO_REASON
     error: str | None = None
     rule: str = ""
     overrides: tuple[str, ...] = ()

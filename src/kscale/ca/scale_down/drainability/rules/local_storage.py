@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kscale.ca.pods import annotation
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
 from kscale.objects.core import Pod
@@ -21,7 +22,7 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     safe = (annotation(pod, SAFE_TO_EVICT_LOCAL_VOLUMES) or "").split(",")
     if not any(is_local(volume) and volume.name not in safe for volume in pod.spec.volumes):
         return _UNDEFINED
-    return blocked("LocalStorageRequested", f"pod with local storage present: {pod.metadata.name}")
+    return blocked(blocking_pod_reason.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {pod.metadata.name}")
 
 
 def is_local(volume: Volume) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kscale.ca.pods import annotation
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
 from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
@@ -19,4 +20,4 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     if annotation(pod, SAFE_TO_EVICT) != "false":
         return _UNDEFINED
     error = f"pod annotated as not safe to evict present: {pod.metadata.name}"
-    return blocked("NotSafeToEvictAnnotation", error)
+    return blocked(blocking_pod_reason.NOT_SAFE_TO_EVICT_ANNOTATION, error)

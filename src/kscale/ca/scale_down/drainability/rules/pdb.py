@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
 from kscale.objects.core import Pod
@@ -20,4 +21,4 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     """BlockDrain if any matching budget allows no disruption."""
     if not is_exhausted(pod, context):
         return _UNDEFINED
-    return blocked("NotEnoughPdb", f"not enough pod disruption budget to move {pod.key}")
+    return blocked(blocking_pod_reason.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {pod.key}")

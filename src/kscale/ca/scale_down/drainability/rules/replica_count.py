@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
 from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
@@ -42,7 +43,9 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
 
 def _present(pod: Pod, owner: OwnerReference, listers: Listers, kind: type[KubeObject], text: str) -> DrainStatus:
     if listers.get(kind, pod.metadata.namespace, owner.name) is None:
-        return blocked("ControllerNotFound", text.format(pod.key, Listers.not_found(kind, owner.name)))
+        return blocked(
+            blocking_pod_reason.CONTROLLER_NOT_FOUND, text.format(pod.key, Listers.not_found(kind, owner.name))
+        )
     return _UNDEFINED
 
 
@@ -57,10 +60,12 @@ def _replicated(
     text = f"replication controller for {pod.key} "
     if controller is None:
         error = f"{text}is not available, err: {Listers.not_found(kind, owner.name)}"
-        return blocked("ControllerNotFound", error)
+        return blocked(blocking_pod_reason.CONTROLLER_NOT_FOUND, error)
     minimum = context.options.min_replica_count
     replicas = controller.spec.replicas
     if replicas is not None and replicas < minimum:
         # Upstream prints the address of the number where the number is meant.
-        return blocked("MinReplicasReached", f"{text}has too few replicas spec: <address> min: {minimum}")
+        return blocked(
+            blocking_pod_reason.MIN_REPLICAS_REACHED, f"{text}has too few replicas spec: <address> min: {minimum}"
+        )
     return _UNDEFINED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
 from kscale.objects.core import Pod
@@ -20,4 +21,4 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     custom = context.options.skip_nodes_with_custom_controller_pods
     if owner is not None and (not custom or owner.kind in _KNOWN):
         return _UNDEFINED
-    return blocked("NotReplicated", f"{pod.key} is not replicated")
+    return blocked(blocking_pod_reason.NOT_REPLICATED, f"{pod.key} is not replicated")

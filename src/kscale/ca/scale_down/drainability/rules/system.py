@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.status import DRAIN_OK, DrainStatus, blocked
 from kscale.effects import duration
@@ -29,6 +30,6 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     if is_old(pod, context):
         return _OK
     return blocked(
-        "UnmovableKubeSystemPod",
+        blocking_pod_reason.UNMOVABLE_KUBE_SYSTEM_POD,
         f"non-daemonset, non-mirrored, non-pdb-assigned kube-system pod present: {pod.metadata.name}",
     )
