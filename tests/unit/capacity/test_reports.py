@@ -214,6 +214,13 @@ def test_a_node_set_is_worded_as_by_kube_scheduler() -> None:
     assert report.event == "0/1 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
 
 
+def test_a_pod_whose_room_others_take_says_who_they_are() -> None:
+    cluster = kscale.load(node("n", "4"), pod("first", "3", priority=10), pod("later", "3"), pod("small", "1"))
+    report = explain(cluster.snapshot(), "d/later")
+    assert (report.fits, report.fits_on, report.taken_by) == (True, ["n"], ["d/first", "d/small"])
+    assert explain(cluster.snapshot(), "d/first").taken_by == []
+
+
 def test_a_fit_error_sorts_entries_as_texts() -> None:
     assert fit_error({"b": 12, "a": 10}, 12) == "0/12 nodes are available: 10 a, 12 b."
     assert fit_error({"x": 10, "y": 2}, 12) == "0/12 nodes are available: 10 x, 2 y."

@@ -367,3 +367,19 @@ def test_plans_say_what_they_are() -> None:
         cluster, [group("g1", "n1 n2")], now=N0, options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta())
     )
     assert repr(down) == ("ScaleDownPlan(ScaleDownNodeDeleteStarted: 1 of 2 candidates unneeded, deletes n2)")
+
+
+def test_failures_of_earlier_loops_are_forgotten() -> None:
+    """A state holds what failed in its own loop, however many loops have been refused."""
+    case = life(
+        [group("g1", "n1")],
+        [machine("n1")],
+        [running("r", 900, "n1"), waiting("p1", 900)],
+        initial_node_group_backoff_duration=timedelta(),
+    )
+    case.cloud.fate = refusing(IncreaseSize)
+    held = []
+    for loop in range(6):
+        report = case.loop(N0 + loop * HOUR)
+        held.append({name: len(failures) for name, failures in report.state.cluster.failures.items()})
+    assert held == [{"g1": 1}] * 6
