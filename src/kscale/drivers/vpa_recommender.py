@@ -41,7 +41,7 @@ from kscale.vpa.recommender import (
     pod_changes,
     recommender_steps,
 )
-from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
+from kscale.vpa.recommender.strategy_advice import STRATEGY_METRICS, StrategyAdvisor
 from kscale.vpa.scales import REFRESH_INTERVAL, ScaleCache
 from kscale.vpa.updater.controlled import controlled_pods_steps, live_pods, select_steps
 from kscale.world.metrics.rest import RESTMetrics
@@ -53,8 +53,11 @@ _log = logging.getLogger(__name__)
 _PREFIXES: Final = ("vpa_recommender_", "vpa_quality_", "vpa_resources_")
 _TRY_AGAIN: Final = 10 * SECOND
 
-RECOMMENDER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith(_PREFIXES))
-"""What it observes."""
+RECOMMENDER_METRICS: Final = (
+    *(metric for name, metric in METRICS.items() if name.startswith(_PREFIXES)),
+    *STRATEGY_METRICS,
+)
+"""What it observes: upstream's, and those of strategies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,9 @@ class VpaRecommender:
             _log.warning("%s", text)
         saver = self.options.memory_saver
         for error in result.errors:
-            if not (saver and error.is_key_error):
+            if error.what == "oom":
+                _log.warning("Failed to record OOM: %s/%s/%s: %s", *error[1:4], error.error)
+            elif not (saver and error.is_key_error):
                 _log.warning("Error adding metric sample: %s/%s/%s: %s", *error[1:4], error.error)
         if result.collected:
             _log.info("%d aggregates were collected as garbage", len(result.collected))

@@ -36,9 +36,11 @@ class QueryPrometheus(msgspec.Struct, frozen=True, kw_only=True):
     """Ask Prometheus; its answer comes as it is, in JSON.
 
     From ``start`` to ``end`` every ``step`` nanoseconds (``query_range``); without a ``start`` at the moment ``end``.
+    An answer of more than ``most_bytes`` is an error (None: of any length).
     """
 
     query: str
     end: Moment
     start: Moment | None = None
     step: int = 0
+    most_bytes: int | None = None

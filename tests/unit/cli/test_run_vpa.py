@@ -80,6 +80,7 @@ def test_the_recommenders_flags() -> None:
         ("--strategy=krr", "no strategy 'krr'; there are "),
         ("--setting=cpu_percentile=50", "strategy vpa has no setting cpu_percentile"),
         ("--strategy-interval=1h", "--strategy-interval: has no effect without a --strategy of samples"),
+        ("--strategy-answer-bytes=9", "--strategy-answer-bytes: has no effect without a --strategy of samples"),
         ("--min-checkpoints=5", "--min-checkpoints is not taken: it has no effect"),
         ("--profiling", "--profiling is not taken: there is no pprof here"),
         ("--recommender-interval=soon", "--recommender-interval"),
@@ -142,6 +143,7 @@ def test_a_strategy_of_samples() -> None:
         ("--history-resolution=0", "more than 11,000 values"),
         ("--strategy-interval=soon", "--strategy-interval"),
         ("--strategy-interval=0s", "--strategy-interval: 0s is not more than 0"),
+        ("--strategy-answer-bytes=0", "--strategy-answer-bytes"),
         ("--setting=cpu_percentile=101", "strategy percentile"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from kscale.drivers.vpa_recommender import recommender_program
-from kscale.effects import SECOND, ApiError, QueryPrometheus
+from kscale.effects import SECOND, ApiError
 from kscale.objects.quantity import Quantity
 from kscale.series.prometheus_history import PrometheusHistory
 from kscale.vpa import RecommenderOptions
@@ -281,71 +280,6 @@ def test_pods_that_no_vpa_selects_do_not_count() -> None:
     against(case)
 
 
-def beside(api: FakeApi, name: str, namespace: str) -> None:
-    """A workload of one pod with its VPA, in a namespace of its own."""
-    api.server.put("namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})
-    for plural, item in (
-        ("replicasets.apps", workload(name, 1)),
-        ("pods", running_pod(f"{name}-0", name)),
-        (VPAS, autoscaler(name)),
-    ):
-        api.server.put(plural, {**item, "metadata": {**item["metadata"], "namespace": namespace}})
-
-
-class Apart(OldPrometheus):
-    """Of a namespace it says something else; None: nothing, ever."""
-
-    def __init__(self, source: OldPrometheus, namespace: str, says: ApiError | None) -> None:
-        super().__init__(**source.answers)
-        self.namespace, self.says = namespace, says
-
-    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        if f'namespace="{self.namespace}"' in question.query:
-            if self.says is None:
-                await asyncio.sleep(HOUR)
-            return self.says or ApiError("too late", 504)
-        return await super().query(question)
-
-
-@pytest.mark.parametrize("says", [ApiError("bad_data: too many samples", 422), None])
-def test_a_namespace_without_an_answer_holds_up_no_other(says: ApiError | None) -> None:
-    async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        beside(api, "big", "aaa")
-        source = Apart(prometheus(api), "aaa", says)
-        async with running(api, building(source)) as run:
-            await asyncio.sleep(1)
-            await minutes(api, 3)
-            assert recommended(api)["c"]["cpu"] == "780m"
-            assert asked_of_usage(source) == 1
-            for _ in range(12):
-                await minutes(api, 1)
-                assert run.programs[0].health.check(run.around[0].steady.now()) == ""
-            assert asked_of_usage(source) == 2
-
-    against(case)
-
-
-def test_while_prometheus_hangs_rounds_go_on() -> None:
-    async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        source = prometheus(api)
-        advisor = StrategyAdvisor(
-            find_strategy("percentile"), PrometheusHistory(), interval=HOUR * SECOND, timeout=HOUR * SECOND
-        )
-        async with running(api, partial(building(source), advisor=advisor)) as run:
-            await asyncio.sleep(1)
-            source.answers = dict.fromkeys(source.answers)
-            for _ in range(12):
-                await minutes(api, 1)
-                assert run.programs[0].health.check(run.around[0].steady.now()) == ""
-            assert provided(api) == ("False", "NoSamples")
-
-    against(case)
-
-
 def test_a_vpa_of_another_workload_has_nothing_of_the_first() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
@@ -390,19 +324,3 @@ def test_a_container_that_is_new_does_not_wait() -> None:
             assert recommended(api)["d"]["cpu"] == "390m"
 
     against(case)
-
-
-def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    class Warns(OldPrometheus):
-        async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-            answer = await super().query(question)
-            assert isinstance(answer, bytes)
-            return json.dumps({**json.loads(answer), "warnings": ["partial response"]}).encode()
-
-    async def case(api: FakeApi) -> None:
-        async with recommending(api, Warns(**prometheus(api).answers)):
-            pass
-
-    against(case)
-    said = "Prometheus warns of the samples for the strategy percentile: partial response"
-    assert [each.getMessage() for each in caplog.records].count(said) == 1

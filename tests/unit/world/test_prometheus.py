@@ -39,6 +39,13 @@ def test_questions() -> None:
     assert seen == [("/api/v1/query", {"query": "up", "time": "20"}, "")]
 
 
+@pytest.mark.parametrize(("most", "refused"), [(999, True), (1000, False), (None, False)])
+def test_an_answer_that_is_too_long(most: int | None, refused: bool) -> None:
+    question = QueryPrometheus(query="up", end=20 * SECOND, most_bytes=most)
+    answer, _ = asked(web.Response(body=b"x" * 1000), question)
+    assert answer == (ApiError("it answers more than the 999 bytes allowed") if refused else b"x" * 1000)
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

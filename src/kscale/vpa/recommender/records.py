@@ -15,6 +15,7 @@ from kscale.effects import (
     Emit,
     GetMetric,
     GetScale,
+    InBackground,
     List,
     Observation,
     Observe,
@@ -32,7 +33,9 @@ from kscale.vpa.oom import OutOfMemory
 
 __all__ = ["PodChanges", "RecommenderAction", "RecommenderResult", "RecommenderRound", "VpaResult", "pod_changes"]
 
-RecommenderAction = GetScale | GetMetric | List | Patch | Create | Delete | Wait | Together | Within | Emit | Observe
+RecommenderAction = (
+    GetScale | GetMetric | List | Patch | Create | Delete | Wait | Together | Within | InBackground | Emit | Observe
+)
 """What a round may ask for."""
 
 

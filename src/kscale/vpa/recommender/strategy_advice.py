@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from kscale.effects import SECOND, Moment, Observe, Progress, QueryPrometheus, StepsOf, Within, duration
+from kscale.effects import (
+    SECOND,
+    InBackground,
+    Metric,
+    Moment,
+    Observation,
+    Observe,
+    Progress,
+    QueryPrometheus,
+    StepsOf,
+    Wait,
+    Within,
+    duration,
+)
 from kscale.errors import InputError, KscaleError
 from kscale.objects.base import ResourceList
 from kscale.objects.vpa import RecommendedContainerResources, RecommendedPodResources
@@ -23,12 +37,17 @@ from kscale.vpa.recommender.load_history import ask_steps
 from kscale.vpa.resources import CPU, MEMORY
 from kscale.vpa.strategies import Advised, ContainerUsage, Strategy, checked_advice
 
-__all__ = ["Advice", "StrategyAdvisor", "advised_amounts"]
+__all__ = ["MOST_BYTES", "STRATEGY_METRICS", "Advice", "StrategyAdvisor", "advised_amounts"]
 
 _MOST_POINTS: Final = 11_000
 """Of a series in one answer: Prometheus refuses more."""
-_LEAST_TIME: Final = SECOND
-"""Left in a round, to begin with a namespace."""
+MOST_BYTES: Final = 512 << 20
+"""Of one answer, where nothing else is said."""
+_LOOK: Final = SECOND // 10
+"""How often a round looks whether all has been answered."""
+_SAMPLES: Final = "kscale_strategy_samples_total"
+STRATEGY_METRICS: Final = (Metric(_SAMPLES, "counter", ("resource",)),)
+"""How many samples strategies have been given."""
 _Usage = dict[Vpa, dict[str, ContainerUsage]]
 _NO_SAMPLES: Final = ("NoSamples", "Prometheus has given no samples for the strategy yet; what was recommended stays")
 
@@ -63,23 +82,41 @@ class _Asked(NamedTuple):
     again: Moment
 
 
+class _Samples(NamedTuple):
+    """Of a container: of one resource, by time."""
+
+    resource: str
+    key: SeriesKey
+    values: np.ndarray
+
+
 class StrategyAdvisor:
     """``advice``: the strategy's, of the VPAs whose samples have been had. ``kills``: for memory. Single owner.
 
     Prometheus is asked for all samples of a namespace at each ``interval`` (nanoseconds), at once where a VPA is new
-    there, selects other pods than before, or has usage of a container that had none. A question may take ``timeout``,
-    all questions of a round half of ``recommender_interval``. Nothing of samples is kept but the advice: memory is that
-    of the samples of one namespace. A namespace of which Prometheus does not answer keeps its advice, and is asked
-    again in the next round, after those that were not asked for longer. A VPA for which the strategy fails keeps its
-    advice too, until the interval is over.
+    there, selects other pods than before, or has usage of a container that had none. It is asked in the background,
+    namespace by namespace: a question may take ``timeout``, however long rounds are, and its answer may have
+    ``most_bytes``. A round waits up to half of ``recommender_interval`` for what it has begun to ask, and later rounds
+    take what has come since. Nothing of samples is kept but the advice: memory is that of the samples of one
+    namespace. A namespace of which Prometheus does not answer keeps its advice, and is asked again in the next round,
+    after those that were not asked for longer. A VPA for which the strategy fails keeps its advice too, until the
+    interval is over.
 
     Pods that are gone count by the labels that Prometheus has of them. Raises :class:`~kscale.errors.InputError` for a
     history of more values than Prometheus gives at once.
     """
 
-    def __init__(self, strategy: Strategy, history: PrometheusHistory, *, interval: int, timeout: int) -> None:
+    def __init__(
+        self,
+        strategy: Strategy,
+        history: PrometheusHistory,
+        *,
+        interval: int,
+        timeout: int,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self._strategy, self._history = strategy, history
-        self._interval, self._timeout = interval, timeout
+        self._interval, self._timeout, self._most_bytes = interval, timeout, most_bytes
         for question in history.range_queries(0):
             points = (question.end - question.start) // question.step + 1 if question.step else _MOST_POINTS + 1
             if points > _MOST_POINTS:
@@ -90,98 +127,99 @@ class StrategyAdvisor:
         self._asked: dict[Vpa, _Asked] = {}
         self._tried: dict[str, Moment] = {}
         """When each namespace was asked for last, with or without an answer."""
+        self._begun: Moment | None = None
+        """When what is being asked was begun; None: nothing is."""
+        self._problems: list[str] = []
 
     def clock_set(self, by: int) -> None:
         """The clock has been set by so many nanoseconds: what is left of intervals stays."""
         self._asked = {vpa: asked._replace(again=asked.again + by) for vpa, asked in self._asked.items()}
         self._tried = {namespace: at + by for namespace, at in self._tried.items()}
+        if self._begun is not None:
+            self._begun += by
 
-    def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[Within | Observe, list[str]]:
-        """Asks for what is due, and takes the strategy's advice; texts of what went wrong come back."""
-        vpas: dict[str, list[Vpa]] = {}
-        for vpa in state.observed_vpas():
-            vpas.setdefault(vpa.namespace, []).append(vpa)
+    def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[InBackground | Wait, list[str]]:
+        """Asks for what is due, and takes the strategy's advice; texts of what has gone wrong since the last time come
+        back."""
+        vpas = _by_namespace(state)
         observed = {vpa for own in vpas.values() for vpa in own}
         now = progress.now
         self.advice = self.advice.of(observed)
         self._asked = {vpa: asked for vpa, asked in self._asked.items() if vpa in observed}
         self._tried = {namespace: at for namespace, at in self._tried.items() if namespace in vpas}
         self.kills.forget(state, self._history.range_queries(now)[0].start)
-        due = {name: own for name, own in sorted(vpas.items()) if any(self._is_due(state, vpa, now) for vpa in own)}
-        if not due:
-            return []
-
-        budget = duration(state.options.recommender_interval) // 2
-
-        def ask(at: Moment) -> StepsOf[Within | Observe, list[str]]:
-            return (yield from self._ask_steps(state, due, now + budget, Progress(at)))
-
-        found: list[str] = yield from progress.within(budget, ask)
+        if not self._is_asking():
+            due = [name for name, own in sorted(vpas.items()) if any(self._is_due(state, vpa, now) for vpa in own)]
+            if due:
+                self._begun = now
+                yield from progress.act(InBackground(partial(self._ask_steps, state, due)))
+                left = duration(state.options.recommender_interval) // 2
+                while self._is_asking() and left > 0:
+                    yield from progress.wait(_LOOK)
+                    left -= _LOOK
+        found, self._problems = self._problems, []
         return found
+
+    def _is_asking(self) -> bool:
+        return self._begun is not None
 
     def _is_due(self, state: RecommenderState, vpa: Vpa, now: Moment) -> bool:
         asked = self._asked.get(vpa)
         return asked is None or asked.again <= now or not asked.containers.issuperset(_used(state, vpa))
 
-    def _ask_steps(
-        self, state: RecommenderState, vpas: Mapping[str, list[Vpa]], ends: Moment, progress: Progress
-    ) -> StepsOf[Within | Observe, list[str]]:
-        begun = progress.now
+    def _ask_steps(self, state: RecommenderState, due: list[str], now: Moment) -> StepsOf[Within | Observe, None]:
+        """Of one namespace after the other; ``state`` is what it is by then."""
         name = self._strategy.name or type(self._strategy).__name__
-        problems: list[str] = []
+        progress = Progress(now)
         warnings: dict[str, None] = {}
         try:
             labels = yield from self._labels_steps(warnings, progress)
+            for namespace in sorted(due, key=lambda namespace: self._tried.get(namespace, 0)):
+                self._tried[namespace] = progress.now
+                try:
+                    samples = yield from self._samples_steps(namespace, warnings, progress)
+                except InputError as error:
+                    text = f"Cannot get samples of namespace {namespace} for the strategy {name}: {error}"
+                    self._problems.append(text)
+                    continue
+                vpas = _by_namespace(state).get(namespace, [])
+                self._problems += self._advise(state, vpas, _usage(state, labels, samples))
+                for vpa in vpas:
+                    self._asked[vpa] = _Asked(_used(state, vpa), (self._begun or now) + self._interval)
         except InputError as error:
-            return [f"Cannot get samples for the strategy {name}: {error}"]
-        for i, namespace in enumerate(sorted(vpas, key=lambda namespace: self._tried.get(namespace, 0))):
-            if i and ends - progress.now < _LEAST_TIME:
-                left = len(vpas) - i
-                problems.append(f"No time is left for the strategy {name}: {left} namespaces wait for the next round")
-                break
-            self._tried[namespace] = progress.now
-            try:
-                usage = yield from self._usage_steps(state, namespace, labels, warnings, progress)
-            except InputError as error:
-                problems.append(f"Cannot get samples of namespace {namespace} for the strategy {name}: {error}")
-                continue
-            problems += self._advise(state, vpas[namespace], usage)
-            for vpa in vpas[namespace]:
-                self._asked[vpa] = _Asked(_used(state, vpa), begun + self._interval)
-        return [*(f"Prometheus warns of the samples for the strategy {name}: {text}" for text in warnings), *problems]
+            self._problems.append(f"Cannot get samples for the strategy {name}: {error}")
+        self._problems += (f"Prometheus warns of the samples for the strategy {name}: {text}" for text in warnings)
+        self._begun = None
 
     def _labels_steps(
         self, warnings: dict[str, None], progress: Progress
     ) -> StepsOf[Within | Observe, dict[tuple[str, str], LastLabels]]:
         if not self._strategy.needs_samples:
             return {}
-        question = QueryPrometheus(query=self._history.metric_for_pod_labels, end=progress.now)
+        question = QueryPrometheus(
+            query=self._history.metric_for_pod_labels, end=progress.now, most_bytes=self._most_bytes
+        )
         told = yield from ask_steps(question, self._history, progress, self._timeout)
         warnings.update(dict.fromkeys(told.warnings))
         return last_labels(self._history, told)
 
-    def _usage_steps(
-        self,
-        state: RecommenderState,
-        namespace: str,
-        labels: Mapping[tuple[str, str], LastLabels],
-        warnings: dict[str, None],
-        progress: Progress,
-    ) -> StepsOf[Within | Observe, _Usage]:
-        found: _Usage = {}
+    def _samples_steps(
+        self, namespace: str, warnings: dict[str, None], progress: Progress
+    ) -> StepsOf[Within | Observe, list[_Samples]]:
+        found: list[_Samples] = []
         if not self._strategy.needs_samples:
             return found
         history = msgspec.structs.replace(self._history, namespace=namespace)
         for each, resource in zip(history.range_queries(progress.now), (CPU, MEMORY), strict=True):
-            question = QueryPrometheus(query=each.query, start=each.start, end=each.end, step=each.step)
+            question = QueryPrometheus(
+                query=each.query, start=each.start, end=each.end, step=each.step, most_bytes=self._most_bytes
+            )
             series = yield from ask_steps(question, history, progress, self._timeout)
             warnings.update(dict.fromkeys(series.warnings))
-            for key, values in _samples(history, series):
-                known = labels.get((key.namespace, key.pod))
-                for vpa in state.selecting(key.namespace, key.pod, None if known is None else known.labels):
-                    usage = found.setdefault(vpa, {}).setdefault(key.container, ContainerUsage())
-                    pods = usage.cpu if resource == CPU else usage.memory
-                    pods[key.pod] = np.concatenate([pods[key.pod], values]) if key.pod in pods else values
+            found += (_Samples(resource, key, values) for key, values in _samples(history, series))
+            yield from progress.observe(
+                Observation(name=_SAMPLES, labels={"resource": resource}, value=float(len(series.value)))
+            )
         return found
 
     def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _Usage) -> list[str]:
@@ -206,6 +244,25 @@ class StrategyAdvisor:
                 self.advice.had[vpa] = advice
                 self.advice.failures.pop(vpa, None)
         return list(failures.values())
+
+
+def _by_namespace(state: RecommenderState) -> dict[str, list[Vpa]]:
+    found: dict[str, list[Vpa]] = {}
+    for vpa in state.observed_vpas():
+        found.setdefault(vpa.namespace, []).append(vpa)
+    return found
+
+
+def _usage(state: RecommenderState, labels: Mapping[tuple[str, str], LastLabels], samples: list[_Samples]) -> _Usage:
+    """Samples by the VPAs that select their pods."""
+    found: _Usage = {}
+    for resource, key, values in samples:
+        known = labels.get((key.namespace, key.pod))
+        for vpa in state.selecting(key.namespace, key.pod, None if known is None else known.labels):
+            usage = found.setdefault(vpa, {}).setdefault(key.container, ContainerUsage())
+            pods = usage.cpu if resource == CPU else usage.memory
+            pods[key.pod] = np.concatenate([pods[key.pod], values]) if key.pod in pods else values
+    return found
 
 
 def _used(state: RecommenderState, vpa: Vpa) -> frozenset[str]:

@@ -72,12 +72,27 @@ class Prometheus:
             async with self._http.ClientSession(headers=headers) as session:
                 url = f"{self._address}/api/v1/{path}"
                 async with session.post(url, data=given, ssl=not self._insecure) as answer:
-                    body: bytes = await answer.read()
+                    body = await _read(answer.content, question.most_bytes)
+                    if body is None:
+                        return ApiError(f"it answers more than the {question.most_bytes:,} bytes allowed")
                     return body if answer.status // 100 == 2 else _refusal(answer.status, body)
         except self._http.InvalidURL:  # whose text is the URL, with the password in it
             return ApiError("its address is not a URL that can be asked")
         except (self._http.ClientError, OSError, TimeoutError) as error:
             return ApiError(str(error) or type(error).__name__)
+
+
+async def _read(content: Any, most: int | None) -> bytes | None:
+    """The whole; None: it is longer."""
+    if most is None:
+        whole: bytes = await content.read()
+        return whole
+    body = bytearray()
+    async for part in content.iter_any():
+        body += part
+        if len(body) > most:
+            return None
+    return bytes(body)
 
 
 def _is_http(address: str) -> bool:

@@ -27,8 +27,8 @@ from kscale.errors import InputError, Problem
 from kscale.objects.durations import parse_duration
 from kscale.series.prometheus_history import PrometheusHistory, authorization, parse_prometheus_duration
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
-from kscale.vpa.strategies import Recommender, find_strategy, strategies
+from kscale.vpa.recommender.strategy_advice import MOST_BYTES, StrategyAdvisor
+from kscale.vpa.strategies import Percentile, PercentileLimit, Recommender, find_strategy
 
 __all__ = ["COMMAND", "command"]
 
@@ -86,6 +86,7 @@ _HISTORY: Final = {
 HistoryFlags: Any = flags_of("HistoryFlags", PrometheusHistory, _HISTORY, panel="Prometheus")
 _PANEL: Final = "Prometheus"
 _STRATEGY: Final = "Strategy"
+_BUILT_IN: Final = (Recommender.name, Percentile.name, PercentileLimit.name)
 RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS, panel=PANEL)
 
 
@@ -132,7 +133,7 @@ class PrometheusFlags(OptionGroup):
         str,
         typer.Option(
             "--prometheus-query-timeout",
-            help="For each question; those of a --strategy together have half of --recommender-interval.",
+            help="For each question.",
             metavar="TIME",
             rich_help_panel=_PANEL,
         ),
@@ -192,8 +193,8 @@ class StrategyFlags(OptionGroup):
         typer.Option(
             "--strategy",
             autocompletion=strategy_names,
-            help=f"What targets are: one of {', '.join(strategies())}; or your own: module:Class, file.py:Class. Those "
-            "that want samples need --storage=prometheus.",
+            help=f"What targets are: {', '.join(_BUILT_IN)}, another that is installed, or your own: module:Class, "
+            "file.py:Class. Those that want samples need --storage=prometheus.",
             rich_help_panel=_STRATEGY,
         ),
     ] = Recommender.name
@@ -212,6 +213,17 @@ class StrategyFlags(OptionGroup):
             rich_help_panel=_STRATEGY,
         ),
     ] = "1h0m0s"
+    strategy_answer_bytes: Annotated[
+        int,
+        typer.Option(
+            "--strategy-answer-bytes",
+            metavar="N",
+            min=1,
+            help="Of Prometheus's answers to a strategy's questions, one a namespace and resource; a longer one is "
+            "refused.",
+            rich_help_panel=_STRATEGY,
+        ),
+    ] = MOST_BYTES
 
     def advisor(
         self, options: RecommenderOptions, history: PrometheusHistory, timeout: timedelta
@@ -219,7 +231,7 @@ class StrategyFlags(OptionGroup):
         """Who asks the strategy; None for upstream's own way. Raises InputError."""
         strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
         if type(strategy) is Recommender:
-            idle = [flag for flag in flags_given_of(self) if flag == "--strategy-interval"]
+            idle = [flag for flag in flags_given_of(self) if flag.startswith("--strategy-")]
             if idle:
                 raise InputError(Problem("has no effect without a --strategy of samples", field=idle[0]))
             return None
@@ -232,7 +244,13 @@ class StrategyFlags(OptionGroup):
             raise InputError(Problem(str(error), field="--strategy-interval")) from None
         if interval <= 0:
             raise InputError(Problem(f"{self.strategy_interval} is not more than 0", field="--strategy-interval"))
-        return StrategyAdvisor(strategy, history, interval=interval, timeout=duration(timeout))
+        return StrategyAdvisor(
+            strategy,
+            history,
+            interval=interval,
+            timeout=duration(timeout),
+            most_bytes=self.strategy_answer_bytes,
+        )
 
 
 @dataclass

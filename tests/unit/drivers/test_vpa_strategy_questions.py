@@ -1,0 +1,213 @@
+"""What a recommender with a strategy asks of Prometheus, and for how long, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kscale.effects import SECOND, ApiError, QueryPrometheus
+from kscale.series.prometheus_history import PrometheusHistory
+from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
+from kscale.vpa.strategies import find_strategy
+from unit.drivers.set_clock import SetClock
+from unit.drivers.test_vpa_recommender import MINUTE, VPAS, OldPrometheus, against, minutes, recommended
+from unit.drivers.test_vpa_strategies import HOUR, asked_of_usage, building, prometheus, provided, recommending
+from unit.drivers.vpa_world import NAMESPACE, autoscaler, cluster, meta, running, running_pod, workload
+from unit.world.test_informer import FakeApi
+
+
+def beside(api: FakeApi, name: str, namespace: str) -> None:
+    """A workload of one pod with its VPA, in a namespace of its own."""
+    api.server.put("namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})
+    for plural, item in (
+        ("replicasets.apps", workload(name, 1)),
+        ("pods", running_pod(f"{name}-0", name)),
+        (VPAS, autoscaler(name)),
+    ):
+        api.server.put(plural, {**item, "metadata": {**item["metadata"], "namespace": namespace}})
+
+
+class Apart(OldPrometheus):
+    """Of a namespace it says something else; None: nothing, ever."""
+
+    def __init__(self, source: OldPrometheus, namespace: str, says: ApiError | None) -> None:
+        super().__init__(**source.answers)
+        self.namespace, self.says = namespace, says
+
+    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+        if f'namespace="{self.namespace}"' in question.query:
+            if self.says is None:
+                await asyncio.sleep(HOUR)
+            return self.says or ApiError("too late", 504)
+        return await super().query(question)
+
+
+@pytest.mark.parametrize("says", [ApiError("bad_data: too many samples", 422), None])
+def test_a_namespace_without_an_answer_holds_up_no_other(says: ApiError | None) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        beside(api, "big", "aaa")
+        source = Apart(prometheus(api), "aaa", says)
+        async with running(api, building(source)) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 3)
+            assert recommended(api)["c"]["cpu"] == "780m"
+            assert asked_of_usage(source) == 1
+            for _ in range(12):
+                await minutes(api, 1)
+                assert run.programs[0].health.check(run.around[0].steady.now()) == ""
+            assert asked_of_usage(source) == 2
+
+    against(case)
+
+
+def test_while_prometheus_hangs_rounds_go_on() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = prometheus(api)
+        advisor = StrategyAdvisor(
+            find_strategy("percentile"), PrometheusHistory(), interval=HOUR * SECOND, timeout=HOUR * SECOND
+        )
+        async with running(api, partial(building(source), advisor=advisor)) as run:
+            await asyncio.sleep(1)
+            source.answers = dict.fromkeys(source.answers)
+            for _ in range(12):
+                await minutes(api, 1)
+                assert run.programs[0].health.check(run.around[0].steady.now()) == ""
+            assert provided(api) == ("False", "NoSamples")
+
+    against(case)
+
+
+class Slow(OldPrometheus):
+    """It thinks about memory for a minute and a half."""
+
+    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+        answer = await super().query(question)
+        if "memory" in question.query and f'namespace="{NAMESPACE}"' in question.query:
+            await asyncio.sleep(1.5 * MINUTE)
+        return answer
+
+
+def patient(source: OldPrometheus) -> Any:
+    advisor = StrategyAdvisor(
+        find_strategy("percentile"), PrometheusHistory(), interval=10 * MINUTE * SECOND, timeout=5 * MINUTE * SECOND
+    )
+    return partial(building(source), advisor=advisor)
+
+
+def test_an_answer_that_takes_longer_than_a_round_comes_in_a_later_one() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = Slow(**prometheus(api).answers)
+        async with running(api, patient(source)) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert provided(api) == ("False", "NoSamples")  # a round has gone on meanwhile
+            await minutes(api, 2)
+            assert recommended(api)["c"]["cpu"] == "780m"
+            assert asked_of_usage(source) == 1
+            name, labels = "vpa_recommender_metric_server_responses", {"client_name": "default-metrics-client"}
+            assert run.metric(name, is_error="false", **labels) == 4  # a round each minute
+
+    against(case)
+
+
+def test_the_interval_counts_from_when_it_was_asked_also_when_the_clock_is_set_meanwhile() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = Slow(**prometheus(api).answers)
+        clock = SetClock(api.clock)
+        async with running(api, patient(source), clock=clock):
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+            clock.ahead = HOUR * SECOND
+            await minutes(api, 8)
+            assert asked_of_usage(source) == 1
+            await minutes(api, 3)
+            assert asked_of_usage(source) == 2
+
+    against(case)
+
+
+def test_a_vpa_that_is_gone_when_the_answer_comes_gets_none_of_it() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        cluster(api, "db", pods=1)
+        api.server.put(VPAS, autoscaler("web"))
+        source = Slow(**prometheus(api).answers)
+        async with running(api, patient(source)):
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+            api.server.put(VPAS, autoscaler("web", "db"))  # from now on it is another
+            await minutes(api, 4)
+            assert recommended(api) == {}
+            assert asked_of_usage(source) == 1  # whoever is there is advised, however long it has been
+
+    against(case)
+
+
+def test_answers_have_a_limit() -> None:
+    async def case(api: FakeApi) -> None:
+        source = prometheus(api)
+        async with recommending(api, source):
+            limits = {each.most_bytes for each in source.asked}
+            assert limits == {None, 512 * 2**20}  # the history at the start is upstream's, and has none
+
+    against(case)
+
+
+def test_samples_are_counted() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building(prometheus(api))) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+            counts = [run.metric("kscale_strategy_samples_total", resource=name) for name in ("cpu", "memory")]
+            assert counts == [2 * 48, 2 * 48]
+
+    against(case)
+
+
+def test_a_kill_of_a_pod_that_was_never_seen_counts_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody knows its labels. Upstream's ``RecordOOM`` refuses it as well."""
+
+    async def case(api: FakeApi) -> None:
+        async with recommending(api):
+            before = recommended(api)
+            about = {"kind": "Pod", "namespace": NAMESPACE, "name": "web-9"}
+            told = {"offending_containers": "c", "offending_containers_usage": "8Gi", "starved_resource": "memory"}
+            metadata = meta("web-9.1", annotations=told, creationTimestamp="2027-01-15T08:01:00Z")
+            event = {"kind": "Event", "apiVersion": "v1", "metadata": metadata, "reason": "Evicted"}
+            api.server.put("events", {**event, "type": "Warning", "involvedObject": about})
+            await minutes(api, 12)
+            assert recommended(api) == before
+
+    against(case)
+    said = {each.getMessage() for each in caplog.records}
+    assert any(each.startswith(f"Failed to record OOM: {NAMESPACE}/web-9/c: KeyError: ") for each in said)
+
+
+def test_what_prometheus_warns_of_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Warns(OldPrometheus):
+        async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+            answer = await super().query(question)
+            assert isinstance(answer, bytes)
+            return json.dumps({**json.loads(answer), "warnings": ["partial response"]}).encode()
+
+    async def case(api: FakeApi) -> None:
+        async with recommending(api, Warns(**prometheus(api).answers)):
+            pass
+
+    against(case)
+    said = "Prometheus warns of the samples for the strategy percentile: partial response"
+    assert [each.getMessage() for each in caplog.records].count(said) == 1
