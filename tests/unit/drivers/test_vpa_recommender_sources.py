@@ -1,0 +1,80 @@
+"""The recommender as a whole process where usage does not come from metrics-server, and where it remembers less."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from kscale.drivers.vpa_recommender import VpaRecommender
+from kscale.effects import to_text
+from kscale.world.kubernetes.transport import Answer, Call
+from unit.drivers.test_vpa_recommender import MINUTE, VPAS, against, building, minutes, recommended
+from unit.drivers.vpa_world import NAMESPACE, Run, autoscaler, cluster, running
+from unit.world.test_informer import FakeApi
+
+EXTERNAL = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/"
+AMOUNTS = {"pod_cpu": "200m", "pod_memory": "300Mi"}
+
+
+def known_pods(run: Run) -> set[str]:
+    assert isinstance(run.driver, VpaRecommender)
+    return {name for _, name in run.driver.state.pods}
+
+
+def test_external_metrics_are_asked_pod_by_pod() -> None:
+    """And metrics-server is not. What comes of it is what the same usage gives from metrics-server."""
+    asked: list[tuple[str, str]] = []
+    usage: list[bool] = []
+
+    async def case(api: FakeApi) -> None:
+        def answer(call: Call) -> Answer | None:
+            usage.append(call.path == "/apis/metrics.k8s.io/v1beta1/pods")
+            if not call.path.startswith(EXTERNAL):
+                return None
+            metric = call.path.removeprefix(EXTERNAL)
+            asked.append((metric, dict(call.query)["labelSelector"]))
+            item = {"metricName": metric, "metricLabels": {"name": "c"}, "value": AMOUNTS[metric]}
+            items = [item | {"timestamp": to_text(api.clock.now())}]
+            return Answer(200, {}, json.dumps({"kind": "ExternalMetricValueList", "items": items}).encode())
+
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        api.server.fault = answer
+        external = building(
+            use_external_metrics=True,
+            external_metrics_cpu_metric="pod_cpu",
+            external_metrics_memory_metric="pod_memory",
+        )
+        async with running(api, external) as run:
+            await asyncio.sleep(1 + 3 * MINUTE)
+            assert recommended(api) == {"c": {"cpu": "247m", "memory": "380258472"}}
+            responses = {"is_error": "false", "client_name": "default-metrics-client"}
+            assert run.metric("vpa_recommender_metric_server_responses", **responses) == 3
+
+    against(case)
+    assert asked[:4] == [(metric, f"app=web,pod=web-{i}") for i in range(2) for metric in AMOUNTS]
+    assert (len(asked), any(usage)) == (3 * 4, False)
+
+
+def test_the_memory_saver_knows_pods_that_somebody_selects() -> None:
+    """Those of a VPA that is new are listed."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        cluster(api, "db", pods=1)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building(memory_saver=True)) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert known_pods(run) == {"web-0", "web-1"}
+            assert recommended(api)["c"]["cpu"] == "247m"
+            api.server.put(VPAS, autoscaler("db"))
+            await minutes(api, 2)
+            assert known_pods(run) == {"web-0", "web-1", "db-0"}
+        async with running(api, building()) as run:
+            await asyncio.sleep(1)
+            api.server.drop(VPAS, "db", NAMESPACE)
+            await minutes(api, 1)
+            assert known_pods(run) == {"web-0", "web-1", "db-0"}  # without it: all there are
+
+    against(case)
