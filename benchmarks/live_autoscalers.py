@@ -1,9 +1,9 @@
 """The HPA and the VPA's recommender on a large cluster behind a real API server (built with Go), and upstream's beside
 them.
 
-``PYTHONPATH=tests python benchmarks/live_autoscalers.py --workloads 1000 --pods 10 --upstream FOLDER``: CPU time of the
-start and of a round over all workloads, requests of the API included, and memory. Each workload has an HPA and a VPA;
-nothing has to be scaled, checkpoints are written each round.
+``PYTHONPATH=tests python benchmarks/live_autoscalers.py --workloads 10000 --pods 10 --upstream FOLDER``: CPU time of
+the start and of a round over all workloads, requests of the API included, and memory. Each workload has an HPA or a
+VPA, which nobody has looked at yet when a program starts; nothing has to be scaled, checkpoints are written each round.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ import ssl
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-from live_scale import together
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.control_plane import ControlPlane
 from e2e.duel.programs import Player
 from e2e.metrics_server import FakeMetrics
-from e2e.real_api import connected
 from kscale.drivers.vpa_definitions import vpa_definitions
-from kscale.effects import to_text
+from kscale.effects import SECOND, to_text
 from kscale.world.clock import SystemClock
 
-NAMESPACES: Final = 20
+NAMESPACES: Final = 200
+HOUR: Final = 3600 * SECOND
+NOW: Final = "<now>"
+OF_VPA: Final = "autoscaling.k8s.io"
 FAST: Final = ("--kube-api-qps=2000", "--kube-api-burst=2000", "--v=0")
 PROGRAMS: Final = {
     "horizontal": ("horizontal_pod_autoscaler_controller_reconciliations_total", {}),
@@ -71,14 +72,16 @@ def main() -> None:
     parser.add_argument("--program", action="append", choices=[*PROGRAMS], help="default: both")
     parser.add_argument("--workloads", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=10, help="of each workload")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=float, default=2.0, help="of the HPA also a part of one")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as plane:
         plane.define(*vpa_definitions())
         begun = time.monotonic()
-        asyncio.run(fill(plane, given))
-        made = f"{given.workloads} workloads with an HPA, a VPA and {given.pods} pods each"
-        print(f"{made}, made in {time.monotonic() - begun:.0f} s", flush=True)
+        for i in range(NAMESPACES):
+            plane.ask("POST", "/api/v1/namespaces", {"metadata": {"name": f"ns{i}"}})
+        plane.store(objects(given.workloads, given.pods))
+        there = f"{given.workloads} workloads of {given.pods} pods"
+        print(f"{there}, stored in {time.monotonic() - begun:.0f} s", flush=True)
         for program in given.program or PROGRAMS:
             for binaries in dict.fromkeys((given.upstream, None)):
                 print(asyncio.run(measured(plane, program, binaries, given)), flush=True)
@@ -88,80 +91,84 @@ def main() -> None:
 # -- what is there -----------------------------------------------------------------------------------------------
 
 
-def place(i: int) -> str:
-    return f"/namespaces/ns{i % NAMESPACES}"
+def place(i: int, name: str = "") -> str:
+    return f"ns{i % NAMESPACES}/w{i}{name}"
 
 
-async def fill(plane: ControlPlane, given: argparse.Namespace) -> None:
-    """Workloads, their pods that run and are ready, and who scales them."""
-    all_ = range(given.workloads)
-    pods = [(i, k) for i in all_ for k in range(given.pods)]
-    async with connected(plane) as api:
-        names = (("POST", "/api/v1/namespaces", {"metadata": {"name": f"ns{i}"}}) for i in range(NAMESPACES))
-        await together(api.client, names)
-        await together(api.client, (made for i in all_ for made in scaled(i, given.pods)))
-        await together(api.client, (("POST", f"/api/v1{place(i)}/pods", pod(i, k)) for i, k in pods))
-        now = to_text(api.clock.now())
-        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": now}]
-        status = {"status": {"phase": "Running", "startTime": now, "conditions": ready}}
-        await together(api.client, (("PATCH", f"/api/v1{place(i)}/pods/w{i}-{k}/status", status) for i, k in pods))
+def objects(workloads: int, pods: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Workloads, and pods that have been running and ready for an hour."""
+    since = to_text(SystemClock().now() - HOUR)
+    for i in range(workloads):
+        labels = {"app": f"w{i}"}
+        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}}}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        spec = {"replicas": pods, "selector": {"matchLabels": labels}, "template": template}
+        counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), pods)
+        yield f"deployments/{place(i)}", made("apps/v1", "Deployment", i, spec, {"observedGeneration": 1, **counts})
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"w{i}-x", "uid": "u", "controller": True}
+        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
+        status = {"phase": "Running", "startTime": since, "conditions": ready}
+        for k in range(pods):
+            pod = made("v1", "Pod", i, {"containers": [container]}, status, f"-{k}")
+            pod["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+            yield f"pods/{place(i, f'-{k}')}", pod
 
 
-def scaled(i: int, pods: int) -> Iterator[tuple[str, str, Any]]:
-    target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"w{i}"}
-    template = {"metadata": {"labels": {"app": f"w{i}"}}, "spec": pod(i, 0)["spec"]}
-    spec = {"replicas": pods, "selector": {"matchLabels": {"app": f"w{i}"}}, "template": template}
-    metadata = {"name": f"w{i}"}
-    yield "POST", f"/apis/apps/v1{place(i)}/replicasets", {"metadata": metadata, "spec": spec}
-    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
-    limits = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2 * pods}
-    hpa = {"metadata": metadata, "spec": {**limits, "metrics": [{"type": "Resource", "resource": cpu}]}}
-    yield "POST", f"/apis/autoscaling/v2{place(i)}/horizontalpodautoscalers", hpa
-    kind = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
-    vpa = {**kind, "metadata": metadata, "spec": {"targetRef": target, "updatePolicy": {"updateMode": "Off"}}}
-    yield "POST", f"/apis/autoscaling.k8s.io/v1{place(i)}/verticalpodautoscalers", vpa
+def autoscalers(program: str, workloads: int, pods: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One of each workload, as if nobody had looked at it yet."""
+    for i in range(workloads):
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": f"w{i}"}
+        if program == "horizontal":
+            cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+            metrics = [{"type": "Resource", "resource": cpu}]
+            spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2 * pods, "metrics": metrics}
+            counts = {"currentReplicas": 0, "desiredReplicas": 0}
+            hpa = made("autoscaling/v2", "HorizontalPodAutoscaler", i, spec, counts)
+            yield f"horizontalpodautoscalers/{place(i)}", hpa
+        else:
+            spec = {"targetRef": target, "updatePolicy": {"updateMode": "Off"}}
+            vpa = made(f"{OF_VPA}/v1", "VerticalPodAutoscaler", i, spec, {})
+            yield f"{OF_VPA}/verticalpodautoscalers/{place(i)}", vpa
 
 
-def pod(i: int, k: int) -> dict[str, Any]:
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"w{i}", "uid": "u", "controller": True}
-    requests = {"cpu": "500m", "memory": "256Mi"}
-    return {
-        "metadata": {"name": f"w{i}-{k}", "labels": {"app": f"w{i}"}, "ownerReferences": [owner]},
-        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": requests}}]},
-    }
+def made(
+    api_version: str, kind: str, i: int, spec: Mapping[str, Any], status: Mapping[str, Any], name: str = ""
+) -> dict[str, Any]:
+    """An object as etcd holds it."""
+    namespace, _, name = place(i, name).partition("/")
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{kind}/{name}"))
+    created = to_text(SystemClock().now() - HOUR)
+    metadata = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": created, "generation": 1}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec, "status": status}
 
 
 class Measured(FakeMetrics):
-    """Answers without asking the API server: each pod uses half of what it requests."""
+    """Answers without asking the API server: each pod uses half of what it requests. Texts are written before."""
 
     def __init__(self, plane: ControlPlane, workloads: int, pods: int) -> None:
         super().__init__(plane, lambda *_: None)
-        self._by_place: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        self._by_namespace: dict[str, dict[str, bytes]] = {}
         usage = [{"name": "c", "usage": {"cpu": "250m", "memory": "200Mi"}}]
         for i in range(workloads):
-            labels = {"app": f"w{i}"}
-            self._by_place.setdefault(place(i), {})[f"w{i}"] = [
+            namespace, _, name = place(i).partition("/")
+            labels = {"app": name}
+            items = (
                 {
-                    "metadata": {"name": f"w{i}-{k}", "namespace": f"ns{i % NAMESPACES}", "labels": labels},
-                    "window": "30s",
-                    "containers": usage,
+                    "metadata": {"name": f"{name}-{k}", "namespace": namespace, "labels": labels},
+                    "timestamp": NOW, "window": "30s", "containers": usage,
                 }
                 for k in range(pods)
-            ]
+            )  # fmt: skip
+            self._by_namespace.setdefault(namespace, {})[name] = b",".join(map(msgspec.json.encode, items))
 
-    async def _answer(self, target: str) -> tuple[int, dict[str, Any]]:
-        parts = urlsplit(target)
-        if not parts.path.endswith("/pods"):
-            return await super()._answer(target)
-        where = parts.path.removesuffix("/pods").partition("v1beta1")[2]
-        app = parse_qs(parts.query).get("labelSelector", [""])[0].removeprefix("app=")
-        places = [self._by_place[where]] if where else [*self._by_place.values()]
-        groups: Iterable[list[dict[str, Any]]] = (
-            (each[app] for each in places if app in each) if app else (one for each in places for one in each.values())
-        )
-        now = {"timestamp": self.now()}
-        items = [item | now for group in groups for item in group]
-        return 200, {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
+    async def _list(self, path: str, selector: str) -> bytes:
+        self.listed += 1
+        namespace = path.removesuffix("/pods").removeprefix("/namespaces/")
+        there = [self._by_namespace[namespace]] if namespace else self._by_namespace.values()
+        app = selector.removeprefix("app=")
+        found = (items for each in there for name, items in each.items() if app in ("", name))
+        items = b",".join(found).replace(NOW.encode(), self.now().encode())
+        return b'{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[%s]}' % items
 
 
 # -- what is measured --------------------------------------------------------------------------------------------
@@ -171,10 +178,11 @@ async def measured(plane: ControlPlane, program: str, binaries: Path | None, giv
     """One program of one side: from its start to its end."""
     each = given.workloads if program == "horizontal" else 1
     clock = SystemClock()
+    plane.wipe(f"{OF_VPA}/verticalpodautoscalercheckpoints/")
+    plane.store(autoscalers(program, given.workloads, given.pods))
     async with Measured(plane, given.workloads, given.pods) as metrics:
         metrics.now = lambda: to_text(clock.now())
-        more = ["--take-over"] if program == "horizontal" and binaries is None else []  # upstream's ran just before
-        player = Player(program, plane, binaries, [*FAST, *FLAGS[program], *more])
+        player = Player(program, plane, binaries, [*FAST, *FLAGS[program]])
         begun = time.monotonic()
         player.start()
         try:
@@ -195,7 +203,7 @@ async def measured(plane: ControlPlane, program: str, binaries: Path | None, giv
 
 async def until(player: Player, plane: ControlPlane, program: str, count: float) -> tuple[float, float]:
     """How often it has been, once it is so often, and when that was seen."""
-    async with asyncio.timeout(900):
+    async with asyncio.timeout(1800):
         while True:
             player.check()
             found = await asyncio.to_thread(counted, player.metrics_url, plane.token, *PROGRAMS[program])

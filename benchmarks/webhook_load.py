@@ -2,13 +2,15 @@
 
 ``PYTHONPATH=tests python benchmarks/webhook_load.py --upstream FOLDER``: requests come when they are due, however long
 the ones before take (an open loop), over connections that are kept for a while, while certificates are replaced. A
-latency counts from when the request was due. CPU time is that of the webhook's process.
+latency counts from when the request was due. CPU time is that of the webhook's process. Each answer must allow the pod
+and change its resources as the first one did, and both sides must change them alike.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import os
 import ssl
@@ -32,9 +34,10 @@ KEPT = 100
 
 
 class Load(msgspec.Struct, kw_only=True):
-    """What came of it; latencies in milliseconds."""
+    """What came of it; latencies in milliseconds. ``patch``: what each answer changes of the pod."""
 
     side: str
+    patch: list[dict[str, Any]]
     requests: int
     failures: int
     certificates: int
@@ -60,10 +63,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     given = parser.parse_args()
     for _ in range(given.rounds):
+        loads = []
         for binaries in dict.fromkeys((given.upstream, None)):
-            load = measured(binaries, given)
-            print(load, flush=True)
-            assert load.failures == 0
+            loads.append(measured(binaries, given))
+            print(loads[-1], flush=True)
+            assert loads[-1].failures == 0
+            assert loads[-1].patch == loads[0].patch
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
@@ -115,6 +120,15 @@ def scene(plane: ControlPlane) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
+def changed(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """What an answer changes of a pod's spec, in an order of its own: annotations tell it in the order of a Go map."""
+    response = answer["response"]
+    assert response["allowed"], response
+    operations = msgspec.json.decode(base64.b64decode(response.get("patch", "")) or b"[]")
+    found = [each for each in operations if each["path"].startswith("/spec/")]
+    return sorted(found, key=lambda each: each["path"])
+
+
 class _Loader:
     def __init__(self, plane: ControlPlane, player: Player, body: bytes, given: argparse.Namespace) -> None:
         self.player, self.given, self.plane = player, given, plane
@@ -122,6 +136,7 @@ class _Loader:
         self.request = "\r\n".join([*lines, "", ""]).encode() + body
         self.tls = ssl.create_default_context(cadata=plane.authority.cert_pem.bytes().decode())
         self.replaced = 0
+        self.patch: list[dict[str, Any]] = []
         self.latencies: list[float] = []
         self.failures: list[str] = []
         self.due: asyncio.Queue[float | None] = asyncio.Queue()
@@ -146,7 +161,7 @@ class _Loader:
             print(text)
         median, p99, longest = 1000 * np.quantile(self.latencies, [0.5, 0.99, 1.0])
         return Load(
-            side=self.player.side, requests=len(self.latencies), failures=len(self.failures),
+            side=self.player.side, patch=self.patch, requests=len(self.latencies), failures=len(self.failures),
             certificates=self.replaced, median=median, p99=p99, longest=longest, cpu_seconds=used,
         )  # fmt: skip
 
@@ -160,9 +175,9 @@ class _Loader:
                 except OSError:
                     await asyncio.sleep(0.1)
                     continue
-                answer = await self._ask(reader, writer)
+                self.patch = changed(await self._ask(reader, writer))
                 writer.close()
-                if answer["response"].get("patch"):
+                if self.patch:
                     return
 
     async def _work(self) -> None:
@@ -174,8 +189,7 @@ class _Loader:
                 if writer is None:
                     reader, writer = await self._connect()
                 answer = await self._ask(reader, writer)
-                assert answer["response"]["allowed"]
-                assert answer["response"]["patch"]
+                assert changed(answer) == self.patch, answer
             except (OSError, AssertionError, asyncio.IncompleteReadError) as error:
                 self.failures.append(repr(error))
                 writer = None

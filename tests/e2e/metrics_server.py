@@ -75,8 +75,7 @@ class FakeMetrics:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, Refused, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                code, body = await self._answer(head.split()[1])
-                data = json.dumps(body).encode()
+                code, data = await self._answer(head.split()[1])
                 lines = [
                     f"HTTP/1.1 {code} OK",
                     "Content-Type: application/json",
@@ -88,18 +87,22 @@ class FakeMetrics:
                 await writer.drain()
         writer.close()
 
-    async def _answer(self, target: str) -> tuple[int, dict[str, Any]]:
+    async def _answer(self, target: str) -> tuple[int, bytes]:
         parts = urlsplit(target)
         if parts.path == f"/apis/{VERSION}":
             resource = {"name": "pods", "kind": "PodMetrics", "namespaced": True, "verbs": ["get", "list"]}
-            return 200, {"kind": "APIResourceList", "groupVersion": VERSION, "resources": [resource]}
-        if not parts.path.startswith(f"/apis/{VERSION}") or not parts.path.endswith("/pods"):
-            return 404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
-        path = parts.path.replace(f"/apis/{VERSION}", "/api/v1")
+            return 200, _encoded({"kind": "APIResourceList", "groupVersion": VERSION, "resources": [resource]})
+        path = parts.path.removeprefix(f"/apis/{VERSION}")
+        if path == parts.path or not path.endswith("/pods"):
+            return 404, _encoded({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})
         selector = parse_qs(parts.query).get("labelSelector", [""])[0]
+        return 200, await self._list(path, selector)
+
+    async def _list(self, path: str, selector: str) -> bytes:
+        """The samples of pods below ``path`` (of the API of pods) that a selector of labels takes."""
         query = f"?labelSelector={selector}" if selector else ""
-        pods = (await asyncio.to_thread(self._plane.ask, "GET", path + query.replace(" ", "%20")))["items"]
-        return 200, {"kind": "PodMetricsList", "apiVersion": VERSION, "metadata": {}, "items": self._items(pods)}
+        pods = (await asyncio.to_thread(self._plane.ask, "GET", f"/api/v1{path}{query}".replace(" ", "%20")))["items"]
+        return _encoded({"kind": "PodMetricsList", "apiVersion": VERSION, "metadata": {}, "items": self._items(pods)})
 
     def _items(self, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
         self.listed += 1
@@ -114,3 +117,7 @@ class FakeMetrics:
             metadata = {key: pod["metadata"].get(key) for key in ("name", "namespace", "labels")}
             found.append({"metadata": metadata, "timestamp": self.now(), "window": "30s", "containers": containers})
         return found
+
+
+def _encoded(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer).encode()
