@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,7 +71,9 @@ class Scene:
         )
         self.hpa("nowhere", {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nowhere"}, {"metrics": [CPU]})
         self.hpa("no-kind", {"apiVersion": "x.example.com/v1", "kind": "Odd", "name": "odd"}, {"metrics": [CPU]})
-        assert len(ask("GET", HPAS)["items"]) == len(CASES) + 3
+        self.target("of-v1", 2, "/apis/apps/v1", "deployments", "Deployment")
+        self.hpa_of_v1("of-v1")
+        assert len(ask("GET", HPAS)["items"]) == len(CASES) + 4
 
     def target(self, name: str, size: int, group: str, plural: str, kind: str) -> None:
         ask = self.plane.ask
@@ -93,6 +96,11 @@ class Scene:
     def hpa(self, name: str, target: dict[str, Any], spec: dict[str, Any]) -> None:
         made = {"metadata": {"name": name}, "spec": {"maxReplicas": 10, **spec, "scaleTargetRef": target}}
         self.plane.ask("POST", HPAS, made)
+
+    def hpa_of_v1(self, name: str) -> None:
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        spec = {"scaleTargetRef": target, "maxReplicas": 10, "targetCPUUtilizationPercentage": 50}
+        self.plane.ask("POST", HPAS.replace("/v2/", "/v1/"), {"metadata": {"name": name}, "spec": spec})
 
     def clear(self) -> None:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
@@ -205,7 +213,7 @@ def test_the_same_as_upstream(upstreams: ControlPlane) -> None:
             for name, status in theirs[0].items():
                 assert ours[0][name] == status, name
             assert ours[1] == theirs[1]
-            assert ours[1]["grows"] == ours[1]["widget"] == 4
+            assert ours[1]["grows"] == ours[1]["widget"] == ours[1]["of-v1"] == 4
             assert ours[2] == theirs[2]
 
     asyncio.run(main())
@@ -248,6 +256,50 @@ def test_the_legacy_controller(plane: ControlPlane) -> None:
     assert "annotations" not in hpa["metadata"]
 
 
+def test_upstreams_is_left_alone_while_it_writes_and_relieved_when_it_ends(tmp_path: Path) -> None:
+    """Usage changes all the time, so that whoever works writes a status each sync."""
+    controllers = ("horizontal-pod-autoscaler-controller",)
+    options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=2))
+
+    async def main(plane: ControlPlane) -> None:
+        scene = Scene(plane)
+
+        def writers() -> list[str]:
+            fields = plane.ask("GET", f"{HPAS}/stays")["metadata"]["managedFields"]
+            return sorted(each["manager"] for each in fields if each.get("subresource") == "status")
+
+        def usage(of: dict[str, Any], container: str) -> dict[str, str]:
+            del of, container
+            return {"cpu": f"{500 + datetime.now(UTC).second % 20}m"}
+
+        async with FakeMetrics(plane, usage) as metrics:
+            metrics.now = lambda: ago(0)
+            await holds(lambda: serves(plane, METRICS))
+            await asyncio.to_thread(scene.target, "stays", 2, "/apis/apps/v1", "deployments", "Deployment")
+            target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "stays"}
+            await asyncio.to_thread(scene.hpa, "stays", target, {"metrics": [CPU]})
+            await holds(lambda: writers() == ["kube-controller-manager"])
+            access = await asyncio.to_thread(plane.account, "horizontal", RULES)
+            async with connected(plane, replace(access, namespace="default")) as restricted:
+                stop = asyncio.Event()
+                seen: list[Surroundings] = []
+                task = asyncio.create_task(process(restricted, options, stop, seen))
+                try:
+                    await holds(lambda: bool(seen) and seen[0].metrics.value("kscale_horizontal_left_alone") == 1)
+                    await asyncio.sleep(10)  # longer than it waits for one that has gone
+                    assert seen[0].metrics.value("kscale_horizontal_left_alone") == 1
+                    assert "kscale-e2e" not in await asyncio.to_thread(writers)
+                    await asyncio.to_thread(plane.end, "controllers")
+                    await holds(lambda: "kscale-e2e" in writers())
+                    assert seen[0].metrics.value("kscale_horizontal_left_alone") == 0
+                finally:
+                    stop.set()
+                    await task
+
+    with ControlPlane(tmp_path, controllers=controllers) as plane:
+        asyncio.run(main(plane))
+
+
 async def holds(test: Callable[[], bool]) -> None:
     """Until it is so. The metrics server answers on this loop: nothing else may hold it up."""
     async with asyncio.timeout(60):
@@ -263,10 +315,12 @@ def serves(plane: ControlPlane, *paths: str) -> bool:
     return False
 
 
-async def process(api: Api, options: HPAOptions, stop: asyncio.Event) -> None:
-    """Ours, until it is told to stop."""
+async def process(api: Api, options: HPAOptions, stop: asyncio.Event, seen: list[Surroundings] | None = None) -> None:
+    """Ours, until it is told to stop; ``seen`` gets what it has around it."""
 
     def build(around: Surroundings) -> Program:
+        if seen is not None:
+            seen.append(around)
         return Program(
             driver=HorizontalAutoscaler(options, manager="kscale-e2e"),
             metrics=HORIZONTAL_METRICS,
