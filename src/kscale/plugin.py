@@ -141,7 +141,8 @@ def scorer(
 ) -> ScorePlugin | Callable[[_Function], ScorePlugin]:
     """Compile ``function(request, free) -> float`` into a scorer and register it by name.
 
-    The loop over nodes is compiled around the function: the boundary is crossed once per pod, not once per node.
+    ``resources``: extended ones that ``request`` and ``free`` hold besides cpu, memory and ephemeral storage. The loop
+    over nodes is compiled around the function: the boundary is crossed once per pod, not once per node.
     """
 
     def compile_it(inner: _Function) -> ScorePlugin:

@@ -82,11 +82,11 @@ def schema_files() -> dict[str, str]:
 
 
 def input_schema_text(name: str) -> str:
-    """The schema of an input file as it is published."""
+    """The schema of an input file, by its ``name`` in :data:`INPUTS`, as it is published."""
     text: str = getattr(import_module(INPUTS[name]), f"{name}_schema_text")()
     return text
 
 
 def schema_text(kind: str) -> str:
-    """The schema as it is published: indented JSON with a final line feed."""
+    """The schema of documents of a ``kind`` as it is published: indented JSON with a final line feed."""
     return msgspec.json.format(msgspec.json.encode(schema(kind)), indent=2).decode() + "\n"

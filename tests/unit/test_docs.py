@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib
 import inspect
+import pkgutil
 import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +65,99 @@ def test_every_public_name_has_a_docstring_of_its_own(module: str) -> None:
             if not value.__doc__ or inherited:
                 missing.append(name)
     assert missing == []
+
+
+def callables(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The public functions of a module."""
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        value = getattr(found, name)
+        if inspect.isroutine(value):
+            yield name, value
+
+
+REFERENCES = re.compile(r":(?:func|meth|class):`~?([\w.]+)`")
+SHARED = {
+    name
+    for row in re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / "arguments.md").read_text(), re.MULTILINE)
+    for name in re.findall(r"\w+", row)
+}
+
+
+def described(call: Callable[..., Any]) -> str:
+    """What is said of the arguments of a call: its docstring, and those that this one refers to."""
+    own = call.__doc__ or ""
+    home = sys.modules[call.__module__]
+    texts = [own]
+    for reference in REFERENCES.findall(own):
+        value: Any = None
+        for start in (reference, f"{home.__name__}.{reference}"):
+            with contextlib.suppress(AttributeError, ImportError, ValueError):
+                value = pkgutil.resolve_name(start)
+        texts.append(getattr(value, "__doc__", None) or "")
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("module", REFERENCE)
+def test_every_argument_of_a_public_function_is_described(module: str) -> None:
+    """By its name in the docstring, in one that this refers to, or in the table of what means the same everywhere."""
+    missing = [
+        f"{name}({argument}=)"
+        for name, call in callables(module)
+        for text in [described(call)]
+        for argument in inspect.signature(call).parameters
+        if argument not in SHARED and not re.search(rf"\b{argument}\b", text)
+    ]
+    assert missing == []
+
+
+QUANTITY = re.compile(
+    r"(timeout|delay|duration|interval|period|window|latency|lag|age|elapsed|startup|backoff|horizon|memory|cpu|cores"
+    r"|storage|cost|price|request)(?=_|$)"
+)
+UNIT = re.compile(
+    r"second|milli|\bn?s\b|minute|hour|bytes|GiB|MiB|cores|count|samples|ratio|percent|fraction|factor|[Qq]uantit"
+)
+
+
+def numbers(value: Any) -> Iterator[tuple[str, str]]:
+    """The arguments or fields of a public name that are numbers, with all that is said of them."""
+    if inspect.isclass(value):
+        own = [base for base in value.__mro__ if base.__module__.startswith("kscale")]
+        fields = {name: kind for base in own for name, kind in inspect.get_annotations(base).items()}
+        text = "\n".join(inspect.getsource(base) for base in own)
+    else:
+        fields = {name: each.annotation for name, each in inspect.signature(value).parameters.items()}
+        text = described(value)
+    for name, kind in fields.items():
+        if not name.startswith("_") and re.search(r"\b(int|float|NDArray)\b", str(kind)):
+            yield name, text
+
+
+@pytest.mark.parametrize("module", REFERENCE)
+def test_quantities_have_units(module: str) -> None:
+    """A number that is a time, an amount or a price: the unit is in its name, or beside its name in the docstring."""
+    found = importlib.import_module(module)
+    missing = [
+        f"{name}.{field}"
+        for name in found.__all__
+        for value in [getattr(found, name)]
+        if inspect.isclass(value) or inspect.isroutine(value)
+        for field, text in numbers(value)
+        if QUANTITY.search(field) and not UNIT.search(field)
+        if not any(re.search(rf"\b{field}\b", part) and UNIT.search(part) for part in re.split(r"\n\n|\. |; ", text))
+    ]
+    assert missing == []
+
+
+def test_the_table_of_arguments_has_no_idle_rows() -> None:
+    names = {
+        argument
+        for module in REFERENCE
+        for _, call in callables(module)
+        for argument in inspect.signature(call).parameters
+    }
+    assert sorted(SHARED - names) == []
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:

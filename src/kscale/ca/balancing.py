@@ -35,7 +35,7 @@ class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 def balance(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
-    """Gives each new node to the smallest group that has room.
+    """Gives each of ``new_nodes`` to the smallest group that has room.
 
     Groups at their maximum are left out; a group above it stays in the order but has no room. Groups of equal size
     keep the order they were given in (upstream's sort is unstable beyond twelve groups; this is the stable choice).

@@ -77,7 +77,8 @@ class AutoscalerError(KscaleError):
 
 
 def combine(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:
-    """One error for several: the first by (type, message), bare, then the others quoted; the type is the first's."""
+    """One error for several ``errors``: the first by (type, message), bare, then the others quoted; the type is the
+    first's."""
     distinct = sorted(set(errors), key=lambda error: (error.type, error.message))
     if len(distinct) < 2:
         return distinct[0] if distinct else None

@@ -226,7 +226,8 @@ def _kept(labels: Mapping[str, str], ignored: set[str]) -> dict[str, str]:
 
 
 def similar(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
-    """Whether nodes made from two templates are alike enough to share a scale-up."""
+    """Whether nodes made from ``one`` template and the ``other`` are alike enough to share a scale-up (``comparator``:
+    upstream's default one without it)."""
     return _compare(
         TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods), comparator or Comparator()
     )
@@ -240,8 +241,8 @@ def find_similar(
 ) -> list[str]:
     """The ids among ``groups`` (provider order) whose templates are similar to that of ``group``, itself excluded.
 
-    Groups without template are skipped. A caller that asks for many groups passes :class:`TemplateProfile` values.
-    Raises :class:`AutoscalerError` if ``group`` has no template.
+    Groups without template are skipped. ``comparator``: upstream's default one without it. A caller that asks for many
+    groups passes :class:`TemplateProfile` values. Raises :class:`AutoscalerError` if ``group`` has no template.
     """
     comparator = comparator or Comparator()
     main = templates.get(group)

@@ -34,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def later(time: Moment, by: int) -> Moment:
-    """The moment so many nanoseconds after another; of what is beyond int64 the last one there is."""
+    """The moment ``by`` so many nanoseconds after another; of what is beyond int64 the last one there is."""
     return min(time + by, LAST_TIME)
 
 
@@ -49,13 +49,14 @@ def to_datetime(time: Moment) -> datetime:
 
 
 def from_text(text: str | None) -> Moment:
-    """What an object of the API says as RFC 3339: absent, and before what int64 holds (1678), is :data:`ZERO_TIME`;
-    after what it holds (2262), the last moment. Raises ValueError for what is no RFC 3339."""
+    """What an object of the API says as RFC 3339 ``text``: absent, and before what int64 holds (1678), is
+    :data:`ZERO_TIME`; after what it holds (2262), the last moment. Raises ValueError for what is no RFC 3339."""
     return moment_of(text)
 
 
 def to_text(time: Moment, *, fraction: bool = False) -> str | None:
-    """RFC 3339 as the API prints it (whole seconds), or with the nanoseconds; None for :data:`ZERO_TIME`."""
+    """RFC 3339 as the API prints it (whole seconds), or with the nanoseconds (``fraction``); None for
+    :data:`ZERO_TIME`."""
     if time == ZERO_TIME:
         return None
     whole, rest = divmod(time, SECOND)

@@ -266,7 +266,8 @@ class VirtualTime:
 
 
 def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment) -> Any:
-    """What a machine returns, after everything that it started in the background has ended, too."""
+    """What a machine returns, its actions done by ``perform``, after everything that it started in the background has
+    ended, too."""
     time = VirtualTime(perform, now=now)
     running = time.start(machine)
     time.run()

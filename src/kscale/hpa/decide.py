@@ -48,6 +48,7 @@ def decide(
     - ``metrics`` answers queries: :class:`~kscale.hpa.MetricLists` (many at once), or any function of a
       :class:`~kscale.effects.GetMetric`;
     - ``selectors``: of HPAs that are not in the batch. The selectors of all are known before the first is checked;
+    - ``mapper``: what kinds of targets there are; without it those that Kubernetes has itself;
     - ``state``: what is remembered, ``decisions.state`` the next; ``now``: an aware datetime or nanoseconds since 1970;
     - ``previous``: the decisions of the last round, to save work: what is the very same object as then (an HPA, a
       scale, a pod of a cluster, a list of metrics) is not read again, so do not change objects that were passed. The

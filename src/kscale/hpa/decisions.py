@@ -281,7 +281,10 @@ class Decisions:
 def decide_columns(
     given: Encoded, memory: Memory, *, now: datetime | Moment, options: HPAOptions | None = None, threads: int = 1
 ) -> Decisions:
-    """Decides from columns. Nothing that is passed in is changed; the result does not depend on ``threads``."""
+    """Decides from columns: ``given``, those of what was read; ``memory``, of the rounds before.
+
+    Nothing that is passed in is changed; the result does not depend on ``threads``.
+    """
     options, time = options or HPAOptions(), moment(now)
     answers = calculate(
         given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=time, threads=threads

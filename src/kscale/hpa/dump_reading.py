@@ -21,7 +21,8 @@ __all__ = ["read_dump"]
 
 @collector_paused()
 def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
-    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists.
+    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists from all
+    ``sources``, which are as :func:`kscale.load` takes them.
 
     ``metrics`` adds (namespace, source) pairs: the namespace of an external list, which does not say its own; without
     one it is that of the HPAs if they share one. Everything that cannot be read is raised as one ``InputError``;

@@ -65,6 +65,7 @@ class Replay:
     """One row a sync: ``time`` int64 ns; ``replicas``, ``ready``, ``desired``, ``proposal`` int32; ``decided_by`` int32
     into ``metrics``, -1 where none did. One row a metric and one column a sync: ``load`` float64 (units, at that time),
     ``usage`` int64 milli (what the metric said), ``capacity`` float64: load that the ready pods take at their target.
+    ``period``: seconds between syncs.
     """
 
     name: str
@@ -92,9 +93,10 @@ def replay(
 ) -> Replay:
     """Replay one HPA (v2, defaulted) over the total load of its metrics, while all of them are known.
 
-    A single load is read by the HPA's first metric. Metrics without a load are left out, as if the HPA did not have
-    them. ``recorded`` replicas open the loop: the plant follows them. ``span`` (ns): when to begin and to end.
-    Raises ``InputError`` for a metric that cannot be replayed, and a utilisation target without a request.
+    ``loads``: series by metric; a single one is read by the HPA's first metric. Metrics without a load are left out, as
+    if the HPA did not have them. ``recorded`` replicas open the loop: the plant follows them. ``span`` (ns): when to
+    begin and to end. Raises ``InputError`` for a metric that cannot be replayed, and a utilisation target without a
+    request.
     """
     options = options or HPAOptions()
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"

@@ -92,7 +92,8 @@ def replay_report(
     options: HPAOptions | None = None,
     recorded: Load | None = None,
 ) -> tuple[ReplayReport, list[Replay]]:
-    """Replay HPAs side by side, while all loads are known. ``recorded`` replicas add the open-loop check.
+    """Replay HPAs side by side, each on its own ``plant``, while all loads are known. ``recorded`` replicas add the
+    open-loop check.
 
     Raises ``InputError`` for a load that no HPA has a metric for, and whatever :func:`~kscale.hpa.replay.replay` does.
     """

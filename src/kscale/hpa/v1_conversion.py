@@ -35,7 +35,8 @@ __all__ = ["from_v1", "strip_annotations", "to_v1"]
 
 
 def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
-    """The v2 object. Annotations that cannot be read are dropped without an error, as upstream does."""
+    """The v2 object of a v1 one, ``old``. Annotations that cannot be read are dropped without an error, as upstream
+    does."""
     annotations = old.metadata.annotations or {}
     metrics = read_metrics(annotations)
     if old.spec.target_cpu_utilization_percentage is not None:

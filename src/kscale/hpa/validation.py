@@ -108,7 +108,7 @@ def _conditions(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler | Non
 
 
 def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) -> list[FieldError]:
-    """The errors of a write to the status."""
+    """The errors of a write to the status of what was ``old``."""
     errors = _metadata_update(hpa.metadata, old.metadata)
     for name, value in (
         ("currentReplicas", hpa.status.current_replicas),

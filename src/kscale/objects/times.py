@@ -50,12 +50,12 @@ _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 
 
 
 def duration(value: timedelta) -> int:
-    """Nanoseconds of a duration (they are whole microseconds)."""
+    """Nanoseconds of a duration, ``value`` (they are whole microseconds)."""
     return value // _MICROSECOND * 1000
 
 
 def moment(value: datetime | int, name: str = "now") -> int:
-    """What a caller may give as a time: an aware datetime, or nanoseconds since 1970.
+    """What a caller may give as a time, ``value``: an aware datetime, or nanoseconds since 1970.
 
     ``name`` is that of the argument, for the error. Raises :class:`InputError` for a naive datetime, a text, a float, a
     bool, and an int that is no int64.

@@ -59,7 +59,8 @@ def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """All that a run needs. ``drivers`` in the order of their ranks."""
+    """All that a run needs. ``drivers`` in the order of their ranks. ``horizon``: how long it is, ``sample``: how often
+    timelines are sampled, both in nanoseconds. ``prices``: of each group an hour."""
 
     scenario: Scenario
     world: SimulatedWorld

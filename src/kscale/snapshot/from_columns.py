@@ -45,10 +45,10 @@ def from_columns(
 ) -> Snapshot:
     """A snapshot of N nodes and M pods of K classes; no object is made for a pod until it is asked for.
 
-    ``allocatable``: int64[R, N], one row a name in ``resources``, milli-units of cpu and units of the rest; ``slots``:
-    int64[N], how many pods a node takes (default 110); ``labels``: key -> N values, None = the node lacks it;
-    ``taints``: N lists; ``unschedulable``: bool[N]. A node is labelled with its name as ``kubernetes.io/hostname``
-    unless ``labels`` has that key.
+    ``node_names``: N names. ``allocatable``: int64[R, N], one row a name in ``resources``, milli-units of cpu and units
+    of the rest; ``slots``: int64[N], how many pods a node takes (default 110); ``labels``: key -> N values, None = the
+    node lacks it; ``taints``: N lists; ``unschedulable``: bool[N]. A node is labelled with its name as
+    ``kubernetes.io/hostname`` unless ``labels`` has that key.
 
     The classes are ``pods`` (K examples: what a pod of the class looks like, its node left out) or ``demand``, int64[K,
     R]: pods with these requests, those of a class being replicas of one controller in namespace ``default``.

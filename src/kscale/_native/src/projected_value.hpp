@@ -146,7 +146,7 @@ struct ProjectedValue {
       text += found->kept;
       present = found->present;
       for (const auto& [number, own] : found->apart) {
-        const auto is_own = [number](const auto& each) { return each.first == number; };
+        const auto is_own = [key = number](const auto& each) { return each.first == key; };
         if (!numbered || std::ranges::any_of(trace.others, is_own)) continue;
         const std::int32_t facet = rules[static_cast<std::size_t>(number)].slot;
         facets[facet] = table(facet).number(own);

@@ -160,12 +160,12 @@ class Grid {
   }
 
   // kRows histograms side by side: one alone would wait for its own last addition.
-  template <int kRows>
+  template <std::size_t kRows>
   void add(const std::array<std::ptrdiff_t, kRows>& rows, const std::array<const std::int32_t*, kRows>& values,
            std::array<std::int64_t, kRows>& counts) const noexcept {
     std::array<double*, kRows> w;
     std::array<double, kRows> total;
-    for (int i = 0; i < kRows; ++i) {
+    for (std::size_t i = 0; i < kRows; ++i) {
       w[i] = bank_.row(rows[i]);
       total[i] = bank_.total[rows[i]];
       counts[i] = 0;
@@ -174,15 +174,15 @@ class Grid {
     for (std::ptrdiff_t from = 0; from < n_times_; from += kBlock) {
       const std::ptrdiff_t to = std::min(from + kBlock, n_times_);
       std::uint32_t highest = 0;
-      for (int i = 0; i < kRows; ++i) highest |= at_cpu_level<bits_of>(values[i] + from, to - from);
+      for (std::size_t i = 0; i < kRows; ++i) highest |= at_cpu_level<bits_of>(values[i] + from, to - from);
       if (find_.holds(highest)) {
-        add_present<kRows>(w, values, total, from, to, std::make_integer_sequence<int, kRows>());
-        for (int i = 0; i < kRows; ++i) counts[i] += to - from;
+        add_present<kRows>(w, values, total, from, to, std::make_index_sequence<kRows>());
+        for (std::size_t i = 0; i < kRows; ++i) counts[i] += to - from;
         continue;
       }
       for (std::ptrdiff_t t = from; t < to; ++t) {
         const double weight = weight_[static_cast<std::size_t>(t)];
-        for (int i = 0; i < kRows; ++i) {
+        for (std::size_t i = 0; i < kRows; ++i) {
           const std::int32_t value = values[i][t];
           if (value < 0) continue;
           w[i][find_(value)] += weight;
@@ -191,7 +191,7 @@ class Grid {
         }
       }
     }
-    for (int i = 0; i < kRows; ++i) {
+    for (std::size_t i = 0; i < kRows; ++i) {
       bank_.total[rows[i]] = total[i];
       widen(rows[i]);
     }
@@ -210,10 +210,10 @@ class Grid {
 
  private:
   // Nothing is missing, and all amounts are in the table.
-  template <int kRows, int... I>
+  template <std::size_t kRows, std::size_t... I>
   void add_present(const std::array<double*, kRows>& rows, const std::array<const std::int32_t*, kRows>& values,
                    std::array<double, kRows>& totals, std::ptrdiff_t from, std::ptrdiff_t to,
-                   std::integer_sequence<int, I...>) const noexcept {
+                   std::index_sequence<I...>) const noexcept {
     const std::array<double*, kRows> w = rows;
     const std::array<const std::int32_t*, kRows> v = values;
     const double* const weights = weight_.data();

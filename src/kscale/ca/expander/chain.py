@@ -69,7 +69,8 @@ def expand_steps(
 ) -> StepsOf[RankOptions, Expansion]:
     """The chain as a step machine: yields :class:`~kscale.effects.RankOptions` where ``grpc`` asks.
 
-    ``now``: when it is begun, or the machine that it is a part of.
+    ``given``: what expanders look at besides the options. ``now``: when it is begun, or the machine that it is a part
+    of.
 
     The first filter sees even a single option; once exactly one survives the later ones are not run. Ties that
     remain go to ``rng``, or without one to the first survivor. ``filters`` are further expanders by name. Raises
@@ -102,6 +103,8 @@ def expand(
     rank: Rank | None = None,
 ) -> Expansion:
     """Chooses an option by a chain of expanders (names, or the text of ``--expander``).
+
+    ``given``: what expanders look at besides the options; ``rng`` settles ties, without it the first survivor is taken.
 
     ``rank`` answers for the ``grpc`` expander; without it there is no client and that expander keeps every option.
     """

@@ -191,7 +191,9 @@ def crop(
     max_scale_down_parallelism: int = 10,
     max_drain_parallelism: int = 1,
 ) -> CroppedNodes:
-    """Crops the nodes chosen for deletion to what the two parallelism limits leave.
+    """Crops the nodes chosen for deletion, ``empty`` and to ``drain``, to what is left of
+    ``max_scale_down_parallelism`` (nodes that go at once) and ``max_drain_parallelism`` (of these, nodes that are
+    drained) by what is ``in_progress``.
 
     Atomic groups come first and go whole or not at all; the first of them may exceed the budget unless it is
     exactly 0. Of the others as many nodes as fit are taken, empty ones before those to drain.

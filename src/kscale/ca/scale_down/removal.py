@@ -327,8 +327,9 @@ def simulate_removals(
 ) -> RemovalResult:
     """Which of the candidates can go, one after the other, and where their pods land.
 
-    Without ``listers`` and ``pdbs`` the snapshot's own controllers and disruption budgets count. The rest as in
-    :meth:`RemovalSimulator.run`. Raises :class:`kscale.objects.selectors.SelectorError` for a broken budget.
+    Without ``listers`` and ``pdbs`` the snapshot's own controllers and disruption budgets count. ``destinations``,
+    ``persist`` and ``charge_pdbs`` as in :meth:`RemovalSimulator.run`. Raises
+    :class:`kscale.objects.selectors.SelectorError` for a broken budget.
     """
     simulator = RemovalSimulator(
         snapshot,

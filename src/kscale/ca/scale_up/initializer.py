@@ -43,7 +43,7 @@ def initialize_steps(
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
 ) -> StepsOf[Executing, Initialization]:
-    """Raises the size of each group that is behind what was asked for meanwhile.
+    """Raises the size of each group that is behind what the ``initializer`` was asked for meanwhile.
 
     ``made``: the groups that exist now, or why they do not; ``upcoming_of``: by what id each was known while it was
     being made. A group that is not in there stays as it is. What is asked for counts as done, whatever comes of it.

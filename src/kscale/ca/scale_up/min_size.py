@@ -47,9 +47,10 @@ def scale_up_to_min_size_steps(
 ) -> StepsOf[Executing, MinSizeScaleUp]:
     """Raises every existing, healthy group to its minimum size as far as limits allow; an action for each.
 
-    ``quotas`` default to the cluster-wide maxima of the options; ``known_templates`` as in
-    :func:`kscale.ca.scale_up.group_filter.filter_groups`. Upstream compares ``--max-nodes-total`` with the
-    *group's* size here, asks quotas for each group as if it were the only one, and does not look at the maximum size.
+    ``gpu_label``: the cloud's, of nodes with GPUs. ``quotas`` default to the cluster-wide maxima of the options;
+    ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`. Upstream compares
+    ``--max-nodes-total`` with the *group's* size here, asks quotas for each group as if it were the only one, and does
+    not look at the maximum size.
     """
     p = Progress(moment(now))
     return min_size_in(p, nodes, groups, templates, state, options, quotas, known_templates, gpu_label)

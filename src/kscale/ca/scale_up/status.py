@@ -97,7 +97,8 @@ def not_triggered_parts(pod: RemainingPod, existing: Collection[str]) -> list[st
 
 
 def status_events(status: ScaleUpStatus) -> list[Event]:
-    """An event for every pod that triggered the scale-up; for those that did not, unless it failed or succeeded."""
+    """An event for every pod that triggered the scale-up of ``status``; for those that did not, unless it failed or
+    succeeded."""
     events: list[Event] = []
     existing = {group.id for group in status.considered_groups if group.exists}
     if status.result not in (SUCCESSFUL, ERROR):

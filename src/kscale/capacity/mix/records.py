@@ -78,7 +78,7 @@ class MixPlan(Record, frozen=True):
     """The cheapest mix of nodes found for some pods, and how cheap it can be.
 
     Three numbers: ``bound.cost`` <= what any plan costs; ``planned`` is the plan before, ``cost`` after the exact
-    predicates had placed every pod (``repairs`` tells the difference). Costs are those of new nodes, per hour.
+    predicates had placed every pod (``repairs`` tells the difference). Each ``cost`` is that of new nodes, per hour.
     ``pods`` = ``onExisting`` + ``onNew`` + ``nowhere``; ``nowherePods`` names those that no offer and no node that
     exists holds, or for which limits leave no node. ``offers``: new nodes of each offer. ``effort`` (for the bound, for
     the plan) repeats the same search, ``stopped`` says what ended it: empty (nothing more to find), ``effort`` or

@@ -70,7 +70,8 @@ def whatif(
     conditions: Sequence[Condition] = (),
     told: Callable[[ScenarioRow], None] | None = None,
 ) -> WhatIfReport:
-    """A row for each scenario. ``conditions``: which of them hold is said in the row; ``told`` hears of every row.
+    """A row for each of ``scenarios``, edits of ``base``. ``conditions``: which of them hold is said in the row;
+    ``told`` hears of every row.
 
     Raises InputError, by scenario and edit, for an edit of what is not there, and for what a decision refuses.
     """

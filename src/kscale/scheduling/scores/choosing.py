@@ -48,7 +48,8 @@ def node_scores(
     profile: SchedulerProfile | None = None,
 ) -> NodeScores:
     """What kube-scheduler's Score plug-ins give every node that takes one pod as things stand
-    (``percentage_of_nodes_to_score`` does not count: all such nodes are told). Raises InputError.
+    (``percentage_of_nodes_to_score`` does not count: all such nodes are told). ``scores``: weights and strategies,
+    those of the default profile without them. Raises InputError.
     """
     snapshot = snapshot_of(snapshot)
     records = pods_of(snapshot, [pod])

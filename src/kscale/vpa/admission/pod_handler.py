@@ -92,7 +92,7 @@ def admit_pod_steps(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale, PodAdmission]:
-    """The same as a step machine, which asks for the scales that are not known."""
+    """The same for a pod made in ``namespace``, as a step machine, which asks for the scales that are not known."""
     options = options or AdmissionOptions()
     try:
         pod = from_dict(pod, Pod) if not isinstance(pod, Pod) else pod

@@ -87,7 +87,8 @@ def review_steps(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale | Observe, Reviewed]:
-    """The same as a step machine, which asks for the scales that are not known and observes what it counts."""
+    """The same of a request's ``body`` as a step machine, which asks for the scales that are not known and observes
+    what it counts."""
     progress = Progress(moment(now))
     try:
         request = _request(body)

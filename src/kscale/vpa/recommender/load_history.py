@@ -33,7 +33,8 @@ class _HistoryError(Exception):
 def init_from_prometheus_steps(
     state: RecommenderState, history: PrometheusHistory, *, timeout: int, now: datetime | Moment
 ) -> StepsOf[Within | Observe, list[str]]:
-    """Asks Prometheus for usage and labels, and takes them in; each question may take ``timeout`` nanoseconds.
+    """Asks Prometheus for usage and labels by the questions of ``history``, and takes them in; each question may take
+    ``timeout`` nanoseconds.
 
     Texts of what went wrong come back: without an answer to each question nothing is taken in; one that is a part of
     the whole, as Prometheus warns then, is. Pods are taken in

@@ -153,5 +153,5 @@ def init_from_checkpoints(
     controllers: Controllers | None = None,
     now: datetime | Moment,
 ) -> list[str]:
-    """The same for ``controllers`` whose scales are all known."""
+    """The same of ``checkpoints`` at hand, for ``controllers`` whose scales are all known."""
     return without_asking(init_from_checkpoints_steps(state, vpas, checkpoints, controllers=controllers, now=now))[0]

@@ -21,7 +21,7 @@ __all__ = ["external_metrics_steps", "usage_of_columns", "usage_of_pods"]
 
 
 def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
-    """Two samples of each container at its pod's time, CPU first; an amount that is missing counts as 0.
+    """Two samples of each container of ``items`` at its pod's time, CPU first; an amount that is missing counts as 0.
 
     Raises :class:`InputError` for a time that is none.
     """
@@ -81,8 +81,9 @@ def external_metrics_steps(
 ) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
     """Asks external.metrics.k8s.io for each pod of each VPA that has some, in ``namespace`` or all.
 
-    What the metrics say of the pods, as metrics-server would; or why one question was refused: then nothing is known of
-    any pod. Which metrics, and the label that tells containers apart, are options of the recommender.
+    ``progress``: of the machine that asks. What the metrics say of the pods, as metrics-server would; or why one
+    question was refused: then nothing is known of any pod. Which metrics, and the label that tells containers apart,
+    are options of the recommender.
 
     VPAs and their pods by name, CPU first. Time and window are those of the first item of the last answer that has
     one; of two items of one container the last counts; items without the label of the container are passed over. A pod

@@ -41,7 +41,8 @@ def legacy_updater_steps(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> StepsOf[UpdaterAction, UpdaterResult]:
-    """One loop of the profile: yields evictions and waits. Without ``admission`` every pod is admitted.
+    """One loop of the profile over what is ``given``: yields evictions and waits. Without ``admission`` every pod is
+    admitted.
 
     Its metrics are :data:`~kscale.vpa.metrics.LEGACY_METRICS`.
     """
@@ -78,7 +79,8 @@ def run_legacy_updater(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> UpdaterResult:
-    """The profile as if everything succeeded, with what it would have done and said."""
+    """The profile as if everything succeeded (arguments of :func:`legacy_updater_steps`: ``given``, ``admission``),
+    with what it would have done and said."""
     begun = moment(now)
     return recorded(legacy_updater_steps(state, given, now=begun, options=options, admission=admission), begun)
 

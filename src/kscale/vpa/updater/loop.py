@@ -45,11 +45,12 @@ def updater_steps(
 ) -> StepsOf[UpdaterAction, UpdaterResult]:
     """One loop: yields what is to be done, is sent how it went, returns what it found out.
 
-    ``state`` is changed, and is in the result. ``admission``: the filter over pods about to be updated, one for the
-    life of an updater; without one, :class:`~kscale.vpa.updater.ScalingDirection` (``evictionRequirements``). The lease
-    of the admission controller is read with ``Get`` unless ``use_admission_controller_status`` is off; a resize is a
-    ``Resize`` and a ``Patch`` of annotations, an eviction an ``Evict``; the limiters ``Wait``; steps of the loop are
-    timed (``execution_latency_seconds``). A ``Wait`` that is answered with an error ends the loop.
+    ``given``: VPAs, pods and what else a round looks at; ``state`` is changed, and is in the result. ``admission``: the
+    filter over pods about to be updated, one for the life of an updater; without one,
+    :class:`~kscale.vpa.updater.ScalingDirection` (``evictionRequirements``). The lease of the admission controller is
+    read with ``Get`` unless ``use_admission_controller_status`` is off; a resize is a ``Resize`` and a ``Patch`` of
+    annotations, an eviction an ``Evict``; the limiters ``Wait``; steps of the loop are timed
+    (``execution_latency_seconds``). A ``Wait`` that is answered with an error ends the loop.
     """
     loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or ScalingDirection())
     timer = ExecutionTimer(loop.progress, "updater")

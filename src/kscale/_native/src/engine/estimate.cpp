@@ -9,8 +9,9 @@ namespace {
 class Estimation {
  public:
   Estimation(Engine& engine, const EstimateInput& in, EstimateOutput& out)
-      : engine_(engine), in_(in), out_(out), first_new_(engine.nodes()), other_than_last_(first_new_, 1),
-        with_pods_(first_new_, 0) {}
+      : engine_(engine), in_(in), out_(out), first_new_(engine.nodes()),
+        other_than_last_(static_cast<std::size_t>(first_new_), 1),
+        with_pods_(static_cast<std::size_t>(first_new_), 0) {}
 
   void run(Interrupted interrupted, void* context) {
     bool may_add = true;

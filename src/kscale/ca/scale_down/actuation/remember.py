@@ -27,7 +27,7 @@ def remember(state: LoopState, changes: Iterable[RegisteredChange]) -> LoopState
 
 
 def caught_up(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
-    """The state with what has become of deletions since it was last looked at."""
+    """The state with what has become of the deletions of ``tracker`` since it was last looked at."""
     return replace(remember(state, tracker.take_registered()), deletions=tracker.deletions())
 
 

@@ -88,7 +88,7 @@ def default_rules(options: AutoscalingOptions) -> list[Rule]:
 
 
 def drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> DrainStatus:
-    """The first verdict that is not undefined.
+    """The first verdict of ``rules``, asked in their order about a pod in a ``context``, that is not undefined.
 
     A status with overrides decides nothing by itself: it is kept in mind, and when a later rule has one of those
     outcomes, the earliest such status is the answer.
