@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import is_
+from itertools import compress, count
+from operator import is_not
 from typing import Any, Final, Generic, TypeVar
 
 from kscale.snapshot.snapshot import Snapshot
@@ -15,24 +16,24 @@ V = TypeVar("V")
 
 
 class _Matching:
-    """Where objects stood in an older sequence. ``same``: they are the very same; ``rows``: the older position of each,
-    0 for those at ``fresh``, which are new."""
+    """Where objects stood in an older sequence. ``same``: they are the very same; ``fresh``: positions of new ones;
+    ``rows``: the older position of each, 0 for new ones; None: the others stand where they stood, and are as many."""
 
     __slots__ = ("fresh", "rows", "same")
 
     def __init__(self, before: Sequence[object], objects: Sequence[object]) -> None:
-        others = [i for i, same in enumerate(map(is_, before, objects)) if not same]
+        others = [*compress(count(), map(is_not, before, objects))]
         both = min(len(before), len(objects))
         left, come = [*others, *range(both, len(before))], [*others, *range(both, len(objects))]
         self.same = not left and not come
-        self.rows = [*range(len(objects))]
-        self.fresh: list[int] = []
         row_of = {id(before[i]): i for i in left}
-        for i in come:
-            row = row_of.get(id(objects[i]))
-            self.rows[i] = 0 if row is None else row
-            if row is None:
-                self.fresh.append(i)
+        moved = {i: row for i in come if (row := row_of.get(id(objects[i]))) is not None}
+        self.fresh = [i for i in come if i not in moved]
+        self.rows: list[int] | None = None
+        if moved or len(before) != len(objects):
+            self.rows = [*range(len(objects))]
+            for i in come:
+                self.rows[i] = moved.get(i, 0)
 
 
 class ByIdentity(Generic[K, V]):
@@ -59,7 +60,7 @@ class ByIdentity(Generic[K, V]):
         if found is None:
             values = [make(each) for each in objects]
         elif not found.same:
-            values = [*map(values.__getitem__, found.rows)]
+            values = [*values] if found.rows is None else [*map(values.__getitem__, found.rows)]
             for i in found.fresh:
                 values[i] = make(objects[i])
         self._last = objects, values

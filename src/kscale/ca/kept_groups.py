@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, read_alike
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["settled_groups"]
@@ -24,13 +24,16 @@ class _Last:
 
 def settled_groups(snapshot: Snapshot, groups: Groups | Iterable[NodeGroup]) -> Groups:
     """:meth:`Groups.of` these over the nodes of a snapshot: the very same as the last time, if they are described as
-    they were then. Raises InputError as that does."""
+    they were then, and nothing that they read of nodes is other. Raises InputError as that does."""
     if isinstance(groups, Groups):
         return groups
     nodes, every = snapshot.columns.objects, [*groups]
     kept = snapshot.interner.memo.of(_Last, _Last)
-    if kept.last is not None and kept.last[0] is nodes and kept.last[1] == every:
-        return kept.last[2]
+    if kept.last is not None:
+        before, described, known = kept.last
+        if described == every and (before is nodes or read_alike(described, before, nodes)):
+            kept.last = nodes, described, known
+            return known
     found = Groups.of(every, nodes)
     if all(isinstance(group, NodeGroup) for group in every):
         kept.last = nodes, [_as_it_is(group) for group in every], found

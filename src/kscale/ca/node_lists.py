@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.by_identity import kept_with
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
-from kscale.ca.node_readings import NodeReadings
+from kscale.ca.node_readings import NodeReadings, provider_id_of
 from kscale.ca.nodes import is_ready, is_simply_ready
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node
@@ -59,14 +60,15 @@ def node_lists(
     """
     taints = taints or TaintConfig()
     every = list(nodes)
-    return _sorted_out(every, [_look(node, gpu_label, taints, gpu_of, lacks) for node in every])
+    looks = [_look(node, gpu_label, taints, gpu_of, lacks) for node in every]
+    return _sorted_out(every, looks, [node.metadata.name for node in every], map(provider_id_of, every))
 
 
 def lists_of(
     snapshot: Snapshot, gpu_label: str, taints: TaintConfig, lacks: Callable[[Node], bool] | None = None
 ) -> NodeLists:
     """The same for the nodes of a snapshot; what does not depend on ``lacks`` is kept from snapshot to snapshot."""
-    nodes = snapshot.columns.objects
+    nodes, names = snapshot.columns.objects, snapshot.columns.names
     if lacks is not None:
         return node_lists(nodes, gpu_label=gpu_label, taints=taints, lacks=lacks)
 
@@ -74,13 +76,17 @@ def lists_of(
         return _look(node, gpu_label, taints, None, None)
 
     def sorted_out(nodes: list[Node]) -> NodeLists:
-        return _sorted_out([*nodes], kept_with(snapshot, ("looks at nodes", gpu_label, taints), nodes, look))
+        looks = kept_with(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
+        return _sorted_out([*nodes], looks, names, kept_with(snapshot, ("provider ids",), nodes, provider_id_of))
 
     return kept_with(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
 
 
 _Look = tuple[bool, bool, str | None]
 """(is it simply ready, does it call itself ready to take pods, why it is not)."""
+
+_FINE: Final[_Look] = (True, True, None)
+"""What nearly all nodes look like: this very object."""
 
 
 def _look(
@@ -95,19 +101,26 @@ def _look(
         return simply, False, None
     labels = node.metadata.labels
     suspect = lacks is not None or spec.taints or (labels and gpu_label in labels)
-    return simply, True, _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
+    reason = _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
+    return _FINE if simply and reason is None else (simply, True, reason)
 
 
-def _sorted_out(every: list[Node], looks: Sequence[_Look]) -> NodeLists:
-    ready = [node for node, (_, called, reason) in zip(every, looks, strict=True) if called and reason is None]
+def _sorted_out(
+    every: list[Node], looks: Sequence[_Look], names: Sequence[str], provider_ids: Iterable[str]
+) -> NodeLists:
+    apart = [(i, *look) for i, look in enumerate(looks) if look is not _FINE]
+    others = {i for i, _, called, reason in apart if not called or reason is not None}
+    ready = [node for i, node in enumerate(every) if i not in others] if others else [*every]
     unready: dict[str, str] = {}
-    for i, (_, _, reason) in enumerate(looks):
+    odd = []
+    for i, simply, _, reason in apart:
         if reason is not None:
-            node = every[i]
-            unready[node.metadata.name] = reason
-            every[i] = unready_copy(node, reason)
-    odd = [i for i, (simply, _, reason) in enumerate(looks) if not simply or reason is not None]
-    return NodeLists(all=every, ready=ready, unready=unready, registered=NodeReadings(every, odd))
+            unready[names[i]] = reason
+            every[i] = unready_copy(every[i], reason)
+        if not simply or reason is not None:
+            odd.append(i)
+    registered = NodeReadings(every, names, provider_ids, odd)
+    return NodeLists(all=every, ready=ready, unready=unready, registered=registered)
 
 
 def _why_not(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from kscale.ca.nodes import is_simply_ready
 from kscale.objects.core import Node
 
-__all__ = ["NodeReadings"]
+__all__ = ["NodeReadings", "provider_id_of"]
 
 
 class NodeReadings:
@@ -19,19 +19,27 @@ class NodeReadings:
 
     __slots__ = ("names", "nodes", "odd", "provider_ids")
 
-    def __init__(self, nodes: Iterable[Node], odd: Sequence[int] | None = None) -> None:
-        """``odd``: if it is known already."""
-        self.nodes = [*nodes]
-        self.names = [node.metadata.name for node in self.nodes]
-        self.provider_ids = frozenset(node.spec.provider_id for node in self.nodes)
-        if odd is None:
-            odd = [i for i, node in enumerate(self.nodes) if not is_simply_ready(node)]
+    def __init__(
+        self, nodes: Sequence[Node], names: Sequence[str], provider_ids: Iterable[str], odd: Sequence[int]
+    ) -> None:
+        self.nodes = nodes
+        self.names = names
+        self.provider_ids = frozenset(provider_ids)
         self.odd = odd
 
     @classmethod
     def of(cls, nodes: Iterable[Node] | NodeReadings) -> NodeReadings:
         """Nodes, or what was read of them already."""
-        return nodes if isinstance(nodes, NodeReadings) else cls(nodes)
+        if isinstance(nodes, NodeReadings):
+            return nodes
+        every = [*nodes]
+        odd = [i for i, node in enumerate(every) if not is_simply_ready(node)]
+        return cls(every, [node.metadata.name for node in every], map(provider_id_of, every), odd)
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+
+def provider_id_of(node: Node) -> str:
+    """What the provider calls a node."""
+    return node.spec.provider_id

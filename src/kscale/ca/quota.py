@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from typing import NamedTuple
 
 import msgspec
 
+from kscale.ca.by_identity import kept_with
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.event_subjects import status_event
 from kscale.ca.go_math import wrap_int64
@@ -20,12 +23,14 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.quota import CapacityQuota
 from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
     "CLUSTER_WIDE",
     "NODES",
     "VALID",
     "CappedNodes",
+    "CountedNodes",
     "ExceededQuota",
     "Quota",
     "QuotaCheck",
@@ -34,7 +39,6 @@ __all__ = [
     "capacity_quota_limits",
     "cluster_maximum",
     "cluster_minimum",
-    "counted_nodes",
 ]
 
 CLUSTER_WIDE = "cluster-wide"
@@ -108,11 +112,30 @@ def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota]
     return quotas, left_out
 
 
-def counted_nodes(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that count as usage: all but virtual kubelets."""
-    return [
-        node for node in nodes if not ((labels := node.metadata.labels) and labels.get("type") == "virtual-kubelet")
-    ]
+def _counts(node: Node) -> bool:
+    """Whether a node counts as usage: all but virtual kubelets do."""
+    labels = node.metadata.labels
+    return not (labels and labels.get("type") == "virtual-kubelet")
+
+
+class CountedNodes(NamedTuple):
+    """The nodes that count as usage, and their names."""
+
+    nodes: Sequence[Node]
+    names: Sequence[str]
+
+    @classmethod
+    def among(cls, nodes: Iterable[Node]) -> CountedNodes:
+        """Those among some nodes."""
+        counted = [*filter(_counts, nodes)]
+        return cls(counted, [node.metadata.name for node in counted])
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> CountedNodes:
+        """Those of a snapshot; which nodes count is kept from snapshot to snapshot."""
+        nodes, names = snapshot.columns.objects, snapshot.columns.names
+        counts = kept_with(snapshot, ("nodes that count",), nodes, _counts)
+        return cls(nodes, names) if all(counts) else cls([*compress(nodes, counts)], [*compress(names, counts)])
 
 
 class NodeResources:
@@ -179,7 +202,7 @@ class QuotaTracker:
     def maximum(
         cls,
         quotas: Iterable[Quota],
-        nodes: Iterable[Node],
+        nodes: Iterable[Node] | CountedNodes,
         groups: Groups,
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
@@ -194,7 +217,7 @@ class QuotaTracker:
     def minimum(
         cls,
         quotas: Iterable[Quota],
-        nodes: Iterable[Node],
+        nodes: Iterable[Node] | CountedNodes,
         groups: Groups,
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
@@ -206,7 +229,7 @@ class QuotaTracker:
     def _make(
         cls,
         quotas: Iterable[Quota],
-        nodes: Iterable[Node],
+        nodes: Iterable[Node] | CountedNodes,
         groups: Groups,
         gpu_label: str,
         left_of: Callable[[int, int], int],
@@ -216,8 +239,7 @@ class QuotaTracker:
         usage: list[dict[str, int]] = [{} for _ in quotas]
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
         counts: list[tuple[dict[str, int], int]] = []
-        nodes = counted_nodes(nodes)
-        names = [node.metadata.name for node in nodes]
+        nodes, names = nodes if isinstance(nodes, CountedNodes) else CountedNodes.among(nodes)
         group_of = groups.ids_of_nodes(names)
         of_groups = Counter(group_of)
         first = dict(zip(reversed(group_of), range(len(nodes) - 1, -1, -1), strict=True))

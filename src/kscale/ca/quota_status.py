@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.quota import NODES, VALID, counted_nodes
+from kscale.ca.quota import NODES, VALID, CountedNodes
 from kscale.effects import Moment, Patch, to_text
 from kscale.objects.base import ResourceList
 from kscale.objects.conditions import with_condition
@@ -61,7 +61,7 @@ def quota_status(quota: CapacityQuota, nodes: Iterable[Node], now: Moment) -> Ca
 
 
 def _usage(quota: CapacityQuota, selector: Selector, nodes: Iterable[Node]) -> ResourceList:
-    counted = [node for node in counted_nodes(nodes) if selector.matches(node.metadata.labels)]
+    counted = [node for node in CountedNodes.among(nodes).nodes if selector.matches(node.metadata.labels)]
     return {name: _sum(name, counted) for name in quota.spec.limits.resources or {}}
 
 

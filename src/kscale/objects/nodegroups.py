@@ -12,7 +12,7 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroup_decoding import group_from_dict
 
-__all__ = ["Groups"]
+__all__ = ["Groups", "read_alike"]
 
 
 class Groups:
@@ -22,12 +22,13 @@ class Groups:
     without a node, by their ids.
     """
 
-    __slots__ = ("_asked", "_by_id", "_id_of", "node_errors")
+    __slots__ = ("_asked", "_by_id", "_id_of", "_members", "node_errors")
 
     def __init__(self, groups: Iterable[NodeGroup] = (), node_errors: Mapping[str, str] | None = None) -> None:
         self._by_id = {group.id: group for group in groups}
         self.node_errors = dict(node_errors or {})
-        self._asked: tuple[list[str], list[str | None]] = [], []
+        self._asked: tuple[tuple[str, ...], list[str | None]] = (), []
+        self._members: tuple[list[str | None], dict[str | None, list[str]]] = [], {}
         self._id_of: dict[str, str] = {}
         # The first group that names a node has it.
         for group in reversed(self._by_id.values()):
@@ -84,7 +85,7 @@ class Groups:
 
         Loops ask for all nodes again and again: the very same list then (not to be written to).
         """
-        names = [*names]
+        names = tuple(names)
         asked, found = self._asked
         if names == asked:
             return found
@@ -95,11 +96,38 @@ class Groups:
             self._asked = names, found
         return found
 
+    def members(self, names: Sequence[str]) -> dict[str | None, list[str]]:
+        """Nodes by the id of their group, as :meth:`ids_of_nodes` has it, in order (not to be written to)."""
+        group_of = self.ids_of_nodes(names)
+        asked, found = self._members
+        if group_of is not asked:
+            found = {group: [] for group in group_of}
+            for name, group in zip(names, group_of, strict=True):
+                found[group].append(name)
+            self._members = group_of, found
+        return found
+
     def id_of_node(self, name: str) -> str | None:
         """The same group's id."""
         if self.node_errors and name in self.node_errors:
             raise ProviderError(self.node_errors[name])
         return self._id_of.get(name)
+
+
+def read_alike(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:
+    """Whether :meth:`Groups.of` reads the same of nodes as of those before: names, provider ids, labels, and all of the
+    nodes that groups are made ``from_node``."""
+    if len(before) != len(nodes):
+        return False
+    changed = [(old, new) for old, new in zip(before, nodes, strict=True) if old is not new]
+    examples = {group.from_node for group in groups} if changed else set[str | None]()
+    return all(
+        old.metadata.name == new.metadata.name
+        and old.spec.provider_id == new.spec.provider_id
+        and old.metadata.labels == new.metadata.labels
+        and new.metadata.name not in examples
+        for old, new in changed
+    )
 
 
 def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:

@@ -48,7 +48,7 @@ class Quantity:
     Instances parsed from the same text are shared.
     """
 
-    __slots__ = ("_approximate", "_big", "_exponent", "_mantissa", "_milli", "_text", "_value", "format")
+    __slots__ = ("_approximate", "_big", "_exponent", "_hash", "_mantissa", "_milli", "_text", "_value", "format")
 
     _mantissa: int
     _exponent: int
@@ -57,6 +57,7 @@ class Quantity:
     _value: int | None
     _milli: int | None
     _approximate: float | None
+    _hash: int | None
     format: str
 
     def __new__(cls, text: str) -> Quantity:  # noqa: PYI034  (instances of one text are shared; no subclasses)
@@ -264,6 +265,11 @@ class Quantity:
         return self.cmp(other) < 0
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", self._hash_of_value())
+        return self._hash  # type: ignore[return-value]  # set just above
+
+    def _hash_of_value(self) -> int:
         if self._mantissa == 0:
             return 0
         digits, zeros = strip_factor(self._mantissa, 10)
@@ -316,6 +322,7 @@ def _make(mantissa: int, exponent: int, big: bool, format: str, text: str = "") 
     store(quantity, "_value", None)
     store(quantity, "_milli", None)
     store(quantity, "_approximate", None)
+    store(quantity, "_hash", None)
     return quantity
 
 

@@ -176,6 +176,13 @@ class Session:
         number = self._classes.number
         return np.fromiter((number[pod.index] for pod in pods), dtype=np.int32)
 
+    def numbers(self, size: int) -> NDArray[np.int32]:
+        """Session numbers by the numbers of classes, which are below ``size``: int32[size], -1 = none."""
+        found = np.full(size, -1, dtype=np.int32)
+        known = self._classes.number
+        found[np.fromiter(known, np.int64, len(known))] = np.fromiter(known.values(), np.int32, len(known))
+        return found
+
     def hopeless(self, number: int) -> bool:
         """Whether a PreFilter fails: the class fits no node."""
         return self._classes.outcomes[number].failure is not None

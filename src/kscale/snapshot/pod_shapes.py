@@ -18,7 +18,7 @@ from kscale.objects.core import Affinity, Pod
 from kscale.objects.decode import from_json
 from kscale.objects.meta import OwnerReference
 from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
-from kscale.objects.requests import CPU, is_sidecar, occupancy
+from kscale.objects.requests import CPU, is_sidecar, occupancy, takes_what_it_asks
 from kscale.objects.volumes import Volume
 
 __all__ = ["READ_ANNOTATIONS", "Shape", "numbered", "shape_key"]
@@ -39,20 +39,22 @@ _OWNERS: Final = msgspec.json.Decoder(list[OwnerReference])
 class Shape:
     """What pods of a shape look like: a pod, or the texts that its first one was reduced to (the rest, then labels,
     affinity, volumes and owners; None = absent), decoded when asked for. ``settled``: the affinity to nodes says where
-    that one pod is, not where pods of the shape want to be."""
+    that one pod is, not where pods of the shape want to be. ``stops``: it was told to stop (known once decoded)."""
 
-    __slots__ = ("_pod", "_texts", "settled")
+    __slots__ = ("_pod", "_texts", "settled", "stops")
 
     def __init__(self, pod: Pod | None, texts: tuple[bytes | None, ...] = (), *, settled: bool = False) -> None:
         self._pod = pod
         self._texts = texts
         self.settled = settled
+        self.stops = pod is not None and pod.metadata.deletion_timestamp is not None
 
     @property
     def exemplar(self) -> Pod:
         """A pod of this shape, as far as decisions read pods."""
         if self._pod is None:
             self._pod = self._decoded()
+            self.stops = self._pod.metadata.deletion_timestamp is not None
         return self._pod
 
     @property
@@ -124,8 +126,11 @@ def _asked(pod: Pod) -> tuple[Any, ...]:
 
 
 def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
-    """What the pod takes, where that is finer than the amounts of its class; None = it is not."""
+    """What the pod takes, where that is finer than the amounts of its class; None = it is not, or it is told by what
+    its containers ask for."""
     spec, status = pod.spec, pod.status
+    if not spec.init_containers and not spec.overhead and takes_what_it_asks(pod):
+        return None
     fine = any(_is_fine(container.resources.requests) for container in spec.containers)
     if not fine and spec.init_containers:
         fine = any(_is_fine(container.resources.requests) for container in spec.init_containers)

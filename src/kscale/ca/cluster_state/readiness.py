@@ -51,16 +51,14 @@ def classify(
         is_gone = i in gone
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
-    members: dict[str | None, list[str]] = {group: [] for group in group_of}
-    for name, group in zip(names, group_of, strict=True):
-        members[group].append(name)
-    by_group = {group: GroupReadiness(registered=of) for group, of in members.items() if group is not None}
+    members = groups.members(names)
+    by_group = {group: GroupReadiness(registered=[*of]) for group, of in members.items() if group is not None}
     total = GroupReadiness(registered=[*names], ready=_without(names, {names[i] for i in not_ready}))
     elsewhere: dict[str | None, set[str]] = {}
     for i in not_ready:
         elsewhere.setdefault(group_of[i], set()).add(names[i])
-    for group, record in by_group.items():
-        record.ready = _without(record.registered, elsewhere.get(group, set()))
+    for name, record in by_group.items():
+        record.ready = _without(record.registered, elsewhere.get(name, set()))
     nobody = GroupReadiness()
     for i, (is_gone, suspended) in not_ready.items():
         group = group_of[i]
@@ -74,7 +72,7 @@ def classify(
     return by_group, total
 
 
-def _without(names: list[str], others: Collection[str]) -> list[str]:
+def _without(names: Sequence[str], others: Collection[str]) -> list[str]:
     return [name for name in names if name not in others] if others else [*names]
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS
 from kscale.ca.scale_down.drainability.engine import PodsToMove
+from kscale.ca.scale_down.moving_pods import MovingPods
 from kscale.effects import Moment, duration
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -25,6 +27,7 @@ __all__ = [
     "sort_by_scores",
     "sort_by_tier",
     "sort_candidates",
+    "tiers_of",
 ]
 
 EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY = range(3)
@@ -54,6 +57,29 @@ def prefilter(names: Sequence[str], groups: Groups) -> list[str]:
     """The nodes whose group is known and larger than its minimum, in order."""
     large = {group.id for group in groups if group.target_size_error is None and group.size > group.min_size}
     return [name for name, group in zip(names, groups.ids_of_nodes(names), strict=True) if group in large]
+
+
+def tiers_of(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:
+    """How empty each of so many nodes is by what is said of its pods (:class:`~.drain_codes.DrainCodes`): int64[nodes];
+    worked out once while the same is said of all."""
+    kept = pods.memo.of(_LastTiers, _LastTiers)
+    if kept.last is not None and np.array_equal(kept.last[0], codes):
+        return kept.last[1]
+    tiers = np.full(nodes, EMPTY)
+    for tier, of_pods in ((EMPTY_BUT_WAITING, (WAITS,)), (NOT_EMPTY, (BLOCKS, MOVES, MOVES_UNLESS_PDB))):
+        holds = np.zeros(256, dtype=np.bool_)
+        holds[[*of_pods]] = True
+        of_tier = pods.node[holds.take(codes)]
+        tiers[of_tier[of_tier >= 0]] = tier
+    kept.last = codes, tiers
+    return tiers
+
+
+class _LastTiers:
+    """Of what was said last; kept with pods."""
+
+    def __init__(self) -> None:
+        self.last: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None
 
 
 def sort_candidates(

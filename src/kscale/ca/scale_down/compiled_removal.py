@@ -32,8 +32,7 @@ class CompiledRemoval:
         stripped = _stripped(snapshot, pods, classes)
         self.pods = pods
         self.session = Session(snapshot, dict.fromkeys([*classes, *stripped.values()]), profile=profile, moving=True)
-        number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
-        number[[of.index for of in classes]] = self.session.classes_of(classes)
+        number = self.session.numbers(len(snapshot.interner.classes))
         runs_as = number[pods.class_of]
         for of, without in stripped.items():
             number[of] = self.session.classes_of([without])[0]

@@ -54,7 +54,7 @@ class DrainCodes:
         )
         for kind in np.flatnonzero(of_kind == _TIMELY).tolist():
             of_kind[kind] = self._of_kind(pods.exemplars[kind], context)
-        self.codes: NDArray[np.uint8] = of_kind[pods.kind_of]
+        self.codes: NDArray[np.uint8] = of_kind.take(pods.kind_of)
         aging = np.flatnonzero(self.codes == _AGING)
         self.codes[aging] = pods.memo.of(_Aging, _Aging).codes_of(pods, aging, context, self._rules[:-1])
 
@@ -147,7 +147,7 @@ class BudgetSets:
         if tracker.pdbs:
             covering = pods.of_kinds(("budgets", tracker.family), tracker.covering)
             of_kind[:] = [sets.setdefault(found, len(sets)) for found in covering]
-        self.of_pod: NDArray[np.int32] = of_kind[pods.kind_of]
+        self.of_pod: NDArray[np.int32] = of_kind.take(pods.kind_of)
         self.start: NDArray[np.int32] = np.cumsum([0, *map(len, sets)]).astype(np.int32)
         self.ids: NDArray[np.int32] = np.array([i for covering in sets for i in covering], dtype=np.int32)
 

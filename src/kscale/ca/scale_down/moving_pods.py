@@ -108,12 +108,16 @@ class MovingPods:
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]
         rows = self._rows[listed]
-        told = (table.column("deleted")[rows] != ZERO_TIME).tolist()
+        told = table.column("deleted")[rows] != ZERO_TIME
         found = []
-        for i, number, stops in zip(listed.tolist(), shapes_of(table, rows).tolist(), told, strict=True):
-            shape = None if stops else shapes[number]
-            pod = None if shape is None else shape.exemplar
-            found.append(self.pod(i) if pod is None or pod.metadata.deletion_timestamp is not None else pod)
+        for i, number in enumerate(shapes_of(table, rows).tolist()):
+            shape = shapes[number]
+            assert shape is not None  # some pod has it
+            found.append(shape.exemplar)
+            if shape.stops:
+                told[i] = True
+        for i in np.flatnonzero(told).tolist():
+            found[i] = self.pod(int(listed[i]))
         return found + [self.pod(i) for i in first[len(listed) :].tolist()]
 
     def __len__(self) -> int:

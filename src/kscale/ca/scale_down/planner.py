@@ -11,11 +11,11 @@ import numpy as np
 
 from kscale.ca.by_identity import ByIdentity, kept_with
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint
-from kscale.ca.quota import Quota, QuotaTracker
+from kscale.ca.quota import CountedNodes, Quota, QuotaTracker
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, budget_groups, crop, in_groups
-from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
-from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS, DrainCodes
+from kscale.ca.scale_down.candidates import filter_delayed, prefilter, sort_by_tier, tiers_of
+from kscale.ca.scale_down.drain_codes import DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.inputs import ScaleDownInputs
@@ -193,14 +193,8 @@ class PlannerLoop:
 
     def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
         # The sorter asks without controllers and budgets.
-        pods = simulator.pods
-        codes = DrainCodes(pods, DrainContext(self.now, self.options)).codes
-        tiers = np.full(len(self.nodes), EMPTY)
-        for tier, of_pods in ((EMPTY_BUT_WAITING, (WAITS,)), (NOT_EMPTY, (BLOCKS, MOVES, MOVES_UNLESS_PDB))):
-            holds = np.zeros(256, dtype=np.bool_)
-            holds[[*of_pods]] = True
-            nodes = pods.node[holds[codes]]
-            tiers[nodes[nodes >= 0]] = tier
+        codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
+        tiers = tiers_of(simulator.pods, codes, len(self.nodes))
         index, every = self.snapshot.columns.index, self.snapshot.nodes
         names = prefilter(every if len(present) == len(every) else [every[i] for i in present], self.groups)
         of_names = tiers if len(names) == len(every) else tiers[[index[name] for name in names]]
@@ -311,15 +305,15 @@ class PlannerLoop:
 
     def _left(self, quota: Quota) -> QuotaTracker:
         """What a minimum leaves of the nodes: worked out once for the very same nodes and groups."""
-        nodes, label = self.nodes, self.inputs.gpu_label
+        snapshot, label = self.snapshot, self.inputs.gpu_label
 
         def left(groups: Groups) -> QuotaTracker:
-            return QuotaTracker.minimum([quota], nodes, groups, gpu_label=label)
+            return QuotaTracker.minimum([quota], CountedNodes.of(snapshot), groups, gpu_label=label)
 
         def by_groups(_: object) -> ByIdentity[Groups, QuotaTracker]:
             return ByIdentity()
 
-        [known] = kept_with(self.snapshot, ("what a minimum leaves", quota, label), [nodes], by_groups)
+        [known] = kept_with(self.snapshot, ("what a minimum leaves", quota, label), [self.nodes], by_groups)
         [found] = known.of([self.groups], left)
         return found.fork()
 

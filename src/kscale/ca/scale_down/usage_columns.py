@@ -42,20 +42,18 @@ class UsageColumns:
         sort_of = requests.sorts.copy()
         for stopping in requests.stopping:
             sort_of[stopping] |= _GONE * is_long_terminating(pods.exemplars[stopping], now_ns)
-        self._sorts: list[int] = np.unique(sort_of).tolist()
+        sorts, place = np.unique(sort_of, return_inverse=True)
+        self._sorts: list[int] = sorts.tolist()
         odd = requests.odd
-        sorts = sort_of[kind] if len(self._sorts) > 1 else None
+        at = place.take(kind) * nodes + node
         self.sums: dict[tuple[str, int], NDArray[np.int64]] = {}
-        for sort in self._sorts:
-            mine = slice(None) if sorts is None else sorts == sort
-            at, of = node[mine], kind[mine]
-            for name, amounts in requests.amounts.items():
-                total = np.zeros(nodes, dtype=np.int64)
-                np.add.at(total, at, amounts[of])
-                self.sums[name, sort] = total
+        for name, amounts in requests.amounts.items():
+            total = np.zeros(len(sorts) * nodes, dtype=np.int64)
+            np.add.at(total, at, amounts.take(kind))
+            self.sums.update({(name, sort): of for sort, of in zip(self._sorts, total.reshape(-1, nodes), strict=True)})
         exact = np.bincount(node, minlength=nodes) < _MOST_PODS
         if odd.any():
-            exact[node[odd[kind]]] = False
+            exact[node[odd.take(kind)]] = False
         self.exact: NDArray[np.bool_] = exact
         self._of: dict[tuple[str, bool, bool], tuple[list[int], list[int]]] = {}
 
@@ -124,7 +122,7 @@ def _request(pod: Pod) -> tuple[int, ...]:
 def _thousandths(amount: Quantity) -> int | None:
     """The exact amount in thousandths, if it is a whole number of them and not enormous."""
     try:
-        milli = amount.as_fraction() * 1000
+        milli, finer = divmod(amount.billionths(), 10**6)
     except QuantityError:
         return None
-    return int(milli) if milli.denominator == 1 and -_MOST < milli < _MOST else None
+    return milli if not finer and -_MOST < milli < _MOST else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -63,8 +64,10 @@ def of_nodes(snapshot: Snapshot, now: Moment, taints: TaintConfig) -> list[Obser
 
 
 def _totals(sizes: Sequence[tuple[int, int, list[str]]]) -> tuple[int, int, Counter[str]]:
-    kinds = Counter(kind for _, _, of_node in sizes if of_node for kind in of_node)
-    return sum(cores for cores, _, _ in sizes), sum(memory for _, memory, _ in sizes), kinds
+    if not sizes:
+        return 0, 0, Counter()
+    cores, memory, kinds = zip(*sizes, strict=True)
+    return sum(cores), sum(memory), Counter(chain.from_iterable(kinds))
 
 
 def _value(amount: Quantity | None) -> int:

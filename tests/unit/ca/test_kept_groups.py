@@ -1,0 +1,72 @@
+"""Groups as a caller describes them are settled anew when nodes say something else that they read, and only then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import kscale
+from builders import node
+from kscale.ca.kept_groups import settled_groups
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+from kscale.objects.quantity import Quantity
+
+
+def _larger(old: Node) -> Node:
+    return replace(old, status=replace(old.status, allocatable={"cpu": Quantity("640")}))
+
+
+def _of_another_instance(old: Node) -> Node:
+    return replace(old, spec=replace(old.spec, provider_id="another"))
+
+
+def _relabelled(old: Node) -> Node:
+    return replace(old, metadata=replace(old.metadata, labels={"pool": "a"}))
+
+
+def _described() -> list[NodeGroup]:
+    return [
+        NodeGroup(id="named", max_size=9, nodes=["n0", "n1"]),
+        NodeGroup(id="selected", max_size=9, node_selector={"pool": "a"}),
+        NodeGroup(id="like", max_size=9, from_node="n2"),
+    ]
+
+
+def _told(groups: Groups) -> list[Any]:
+    return [(group, group.instance_ids) for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "same"),
+    [
+        ("n0", _larger, True),
+        ("n3", _larger, True),
+        ("n2", _larger, False),
+        ("n0", _of_another_instance, False),
+        ("n3", _relabelled, False),
+    ],
+)
+def test_only_what_groups_read_of_nodes_settles_them_anew(name: str, change: Any, same: bool) -> None:
+    nodes = [node(f"n{i}", 1000, 1, labels={"pool": "b"}) for i in range(4)]
+    made = kscale.Cluster(nodes)
+    before = settled_groups(made.snapshot(), _described())
+    assert settled_groups(made.snapshot(), _described()) is before
+    made.apply(change(next(each for each in nodes if each.metadata.name == name)))
+    found = settled_groups(made.snapshot(), _described())
+    assert (found is before) is same
+    assert _told(found) == _told(Groups.of(_described(), [*made.nodes()]))
+
+
+def test_nodes_that_come_and_go_settle_groups_anew() -> None:
+    made = kscale.Cluster([node(f"n{i}", 1000, 1) for i in range(4)])
+    described = [NodeGroup(id="a", max_size=9, node_selector={"pool": "a"})]
+    before = settled_groups(made.snapshot(), described)
+    made.apply(node("n4", 1000, 1, labels={"pool": "a"}))
+    found = settled_groups(made.snapshot(), described)
+    assert (before["a"].nodes, found["a"].nodes) == ([], ["n4"])
+    made.remove("Node", "n4")
+    assert settled_groups(made.snapshot(), described)["a"].nodes == []
