@@ -30,12 +30,13 @@ from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.static_autoscaler import observing
-from kscale.ca.static_autoscaler.ending import EndedError
+from kscale.ca.static_autoscaler.ending import EndedError, unreadable
 from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import WritingStatus, write_status
 from kscale.effects import DeleteGroup, Emit, Observe, Progress, Refresh, StepsOf, Wait
+from kscale.errors import InputError
 from kscale.objects.core import Pod
 
 __all__ = ["LegacyLooping", "LegacyRunOnce"]
@@ -73,6 +74,8 @@ class LegacyRunOnce:
                 yield from self.shrink()
         except EndedError as end:
             report.ended, report.error = end.why, None if end.error is None else end.error.record
+        except InputError as error:
+            report.error = unreadable(error).record
         if self.looked and self.options.write_status_configmap:
             yield from self.show()
         if report.error is not None and report.error.type != TRANSIENT_ERROR:
@@ -105,7 +108,10 @@ class LegacyRunOnce:
         if outcome.error is not None:
             raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
         if outcome.value is not None:
-            scene.adopt(outcome.value)
+            try:
+                scene.adopt(outcome.value)
+            except InputError as error:
+                raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
         try:
             yield from self.up.update(self.inputs.templates)
         except AutoscalerError as error:

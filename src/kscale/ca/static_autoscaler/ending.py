@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kscale.ca.errors import AutoscalerError
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.errors import InputError
 
-__all__ = ["EndedError"]
+__all__ = ["EndedError", "unreadable"]
 
 
 class EndedError(Exception):
@@ -14,3 +15,9 @@ class EndedError(Exception):
         super().__init__(why)
         self.why = why
         self.error = error
+
+
+def unreadable(error: InputError) -> AutoscalerError:
+    """What a loop returns that comes upon an object which cannot be read: where nothing that decisions read is wrong,
+    that is found when the object is needed whole."""
+    return AutoscalerError(INTERNAL_ERROR, f"failed to read an object of the cluster: {error}")

@@ -33,7 +33,7 @@ from kscale.ca.scale_down.pdb import kept_tracker
 from kscale.ca.scale_up.orchestrator import Orchestrating
 from kscale.ca.state import cleared
 from kscale.ca.static_autoscaler import observing
-from kscale.ca.static_autoscaler.ending import EndedError
+from kscale.ca.static_autoscaler.ending import EndedError, unreadable
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.scale_down_part import ScaleDownPart
 from kscale.ca.static_autoscaler.under_way import Looping
@@ -80,6 +80,8 @@ class RunOnce(ScaleDownPart):
         except EndedError as end:
             report.ended = end.why
             report.error = None if end.error is None else end.error.record
+        except InputError as error:
+            report.error = unreadable(error).record
         if looked:
             yield from self.conclude()
         if report.successful:

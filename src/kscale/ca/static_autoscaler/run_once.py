@@ -82,7 +82,7 @@ def run_once_steps(
 
     Raises InputError for options that upstream refuses at start-up and for what no cloud has, and
     :class:`kscale.ca.AutoscalerError` for a chain of expanders that cannot be built. What goes wrong in the loop itself
-    is in the report.
+    is in the report; so is a pod that is found to be none when a loop needs it whole (``image: 5``).
     """
     options = options or AutoscalingOptions()
     check_options(options)
