@@ -20,6 +20,9 @@ def main() -> None:
             "pip install 'kscale-core[cli]'\n"
         )
         raise SystemExit(2)
+    from kscale.cli.collector import start
+
+    start()
     from kscale.cli.app import run
 
     run()

@@ -21,7 +21,7 @@ class Method(StrEnum):
     LP = "lp"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class BoundSource(OptionGroup):
     """How a proven least number of nodes, or cost, is found."""
 

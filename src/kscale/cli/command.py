@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import typer
 
+from kscale.cli.collector import started
 from kscale.cli.options import OptionGroup, fields, parameters
 from kscale.cli.output import Answer, Show
 
@@ -18,8 +19,9 @@ __all__ = ["callback", "option_groups"]
 def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     """What typer runs for a command: option groups flattened to options, the answer shown, the exit status returned."""
     flat: list[inspect.Parameter] = []
-    groups = _groups_of(function)
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+    taken = _taken(function)
+    groups = _groups_of(taken)
+    for parameter in taken:
         if parameter.name in groups:
             flat += parameters(groups[parameter.name])
         else:
@@ -29,6 +31,7 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
         arguments = _filled(groups, values)
         show = next((value for value in arguments.values() if isinstance(value, Show)), Show())
         show.adopt(typer_context.find_root().params)
+        started()
         answer = _answer(function, arguments | values, show)
         return show.emit(answer) if answer is not None else 0
 
@@ -54,11 +57,15 @@ def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], s
 
 def option_groups(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """The option groups that a command's function takes, by parameter, with the ``values`` of its flat options."""
-    return _filled(_groups_of(function), dict(values))
+    return _filled(_groups_of(_taken(function)), dict(values))
 
 
-def _groups_of(function: Callable[..., Any]) -> dict[str, type[Any]]:
-    kinds = {each.name: each.annotation for each in inspect.signature(function, eval_str=True).parameters.values()}
+def _taken(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function, eval_str=True).parameters.values())
+
+
+def _groups_of(taken: list[inspect.Parameter]) -> dict[str, type[Any]]:
+    kinds = {each.name: each.annotation for each in taken}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
 
 

@@ -30,7 +30,7 @@ __all__ = ["GroupSource"]
 _SPOT = {"karpenter.sh/capacity-type": "spot"}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class GroupSource(OptionGroup):
     """The options that say which node groups may grow; without any, those recognised by the labels of the nodes."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import kscale
+from kscale.cli.collector import keep
 from kscale.cli.failures import of_dump
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
@@ -79,7 +78,7 @@ _MATTER: dict[str, str] = {
 }
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Files(OptionGroup):
     """The option that says what is read."""
 
@@ -124,7 +123,7 @@ class Files(OptionGroup):
         return [word for name in self.filename for word in ("-f", shlex.quote(name))]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Dump(Files):
     """The options of a question about the whole cluster."""
 
@@ -142,7 +141,7 @@ class Dump(Files):
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class NamingSource(Dump):
     """The options of a question about what is named."""
 
@@ -151,7 +150,7 @@ class NamingSource(Dump):
     ] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Source(NamingSource):
     """The options of a question about some of the pods."""
 
@@ -192,7 +191,7 @@ class Source(NamingSource):
         ]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Clusters(Dump):
     """The options of a question about a dump, or about clusters themselves."""
 
@@ -280,7 +279,7 @@ class Clusters(Dump):
             return kscale.load(*found.pages, strict=not self.skip_invalid, threads=self.threads)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class BeginningCluster(Clusters):
     """The options of a command that goes on from a dump or a cluster if one is named."""
 
@@ -293,12 +292,12 @@ class BeginningCluster(Clusters):
                 raise typer.BadParameter("nothing is read: name a dump, or a context", param_hint=name)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class NamingClusters(Clusters, NamingSource):
     """The options of a question about what is named."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class AskedClusters(Clusters, Source):
     """The options of a question about some of the pods."""
 
@@ -354,21 +353,11 @@ def read(
 def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> Cluster:
     """The cluster in the sources. What was read is said on stderr, and which kinds of ``matter`` are missing."""
     source.check()
-    with terminal.step(f"reading {source.what}"), _frozen():
+    with terminal.step(f"reading {source.what}"), collector_paused():
         cluster = source.load(terminal)
+        keep()
     say_read(cluster.report, source.what, terminal, matter)
     return cluster
-
-
-@contextmanager
-def _frozen() -> Iterator[None]:
-    """What is made meanwhile stays until the process ends: garbage collections need not walk it."""
-    with collector_paused():
-        try:
-            yield
-        finally:
-            if not gc.get_freeze_count():
-                gc.freeze()
 
 
 def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:

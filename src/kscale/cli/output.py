@@ -36,7 +36,7 @@ class Format(StrEnum):
     HTML = "html"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer:
     """What a command returns. ``view`` is called only for the formats that need it: texts cost more than decisions.
     ``blocks``: what a page shows beside the view."""
@@ -201,7 +201,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
     terminal.stdout.flush()
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Show(OptionGroup):
     """The options about output; ``terminal`` is where a command says what it read and what it doubts."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -29,6 +28,8 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f'time: invalid duration "{text}"')
+    from fractions import Fraction
+
     parts = _PART.findall(match[2] or "")
     total = sum(int(Fraction(number if number[-1] != "." else number[:-1]) * _UNITS[unit]) for number, unit in parts)
     if total > 2**63 - 1:

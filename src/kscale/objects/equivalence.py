@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -151,6 +150,8 @@ def canonical(labels: Mapping[str, str | None] | None, spec: Mapping[str, Any] |
 
 
 def _hash(text: bytes) -> bytes:
+    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+
     return blake2b(text, digest_size=16).digest()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from hashlib import blake2b
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -37,6 +36,8 @@ def with_name(obj: _Object, made: Counter[str]) -> _Object:
     if metadata.name or not metadata.generate_name:
         return obj
     start = _start(obj.kind, metadata.namespace, metadata.generate_name)
+    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+
     number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
     made[start] += 1
     name = metadata.generate_name

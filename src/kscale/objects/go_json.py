@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Final
 
@@ -44,6 +43,8 @@ def check(raw: bytes) -> str:
     if not text:
         raise GoJSONError(_END)
     if text[0] in "{[":
+        import json
+
         try:
             json.loads(raw)
         except ValueError as error:

@@ -1,6 +1,6 @@
 """What every object carries: names, labels, owners (upstream: ``k8s.io/apimachinery/pkg/apis/meta/v1``)."""
 
-from __future__ import annotations
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
 
 import msgspec
 

@@ -8,9 +8,8 @@ exponent) and *big* (an unbounded mantissa, normally counting nanos).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 from functools import lru_cache, total_ordering
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kscale.objects import go_json
 from kscale.objects.quantity_numbers import (
@@ -32,6 +31,9 @@ from kscale.objects.quantity_text import (
     QuantityError,
     scan,
 )
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 __all__ = ["BINARY_SI", "DECIMAL_EXPONENT", "DECIMAL_SI", "Quantity", "QuantityError", "parse"]
 
@@ -164,6 +166,8 @@ class Quantity:
         """The exact value."""
         if abs(self._exponent) > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
+        from fractions import Fraction
+
         return Fraction(self._mantissa) * Fraction(10) ** self._exponent
 
     def billionths(self) -> int:

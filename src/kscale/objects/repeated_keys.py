@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,8 @@ def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
     """Raises InputError, with the field path of the key, for a JSON text that decodes but has a key twice."""
     if not _projection.repeats_a_key(text):
         return
+    import json
+
     readable = bytes(text).decode("utf-8", "replace")  # parts that nobody decodes may be no UTF-8
     written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
     path, key = next(_repeated(written, ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -146,6 +145,8 @@ def _aggregate(errors: list[str]) -> SelectorError:
 def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
     shown = "null"
     if values:
+        import json
+
         shown = json.dumps(list(values), ensure_ascii=False, separators=(",", ":")).translate(_GO_JSON)
     if operator in (IN, NOT_IN):
         wrong = "" if values else "for 'in', 'notin' operators, values set can't be empty"

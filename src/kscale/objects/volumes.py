@@ -1,6 +1,6 @@
 """Volumes of a pod: the sources that predicates read; the other kinds only by presence."""
 
-from __future__ import annotations
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
 
 from typing import Any
 

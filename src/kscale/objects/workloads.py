@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -201,6 +200,8 @@ def _numbered(workload: KubeObject, template: PodTemplateSpec, numbers: range, c
 
 def _template_hash(template: PodTemplateSpec) -> str:
     """Ten letters and digits that change with the template (upstream hashes a dump of its Go structs)."""
+    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+
     number = int.from_bytes(blake2b(to_json(template), digest_size=8).digest(), "big")
     text = ""
     for _ in range(10):

@@ -49,7 +49,8 @@ def test_a_command_imports_what_it_needs_only(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom kscale.cli.app import app\n"
         "try: app(['estimate', '-q', '-f', sys.argv[1], '--node', 'n'])\nexcept SystemExit: pass\n"
-        "slow = {'pydantic', 'email', 'unittest'} & {m.split('.')[0] for m in sys.modules}\n"
+        "slow = {'pydantic', 'email', 'unittest', 'hashlib', 'json', 'fractions'}\n"
+        "slow &= {m.split('.')[0] for m in sys.modules}\n"
         "others = {m.split('.')[0] for m in sys.modules} - sys.stdlib_module_names\n"
         "rare = ('capacity.catalogue', 'scheduling.bounds.generation', 'scheduling.devices.cel_library')\n"
         "slow |= {room for room in rare if f'kscale.{room}' in sys.modules}\n"
@@ -70,6 +71,26 @@ def test_a_command_imports_what_it_needs_only(tmp_path: Path) -> None:
         "typing_extensions",
     }
     assert set(done.stdout.splitlines()[-1].split()) <= allowed
+
+
+def test_a_process_collects_garbage_from_its_command_on_and_does_not_walk_what_it_imported() -> None:
+    code = (
+        "import gc, kscale.cli\nfrom unittest.mock import MagicMock\nfrom kscale.cli.command import callback\n"
+        "def command() -> None:\n"
+        "    print(gc.isenabled(), gc.get_freeze_count() > 1000)\n"
+        "import kscale.cli.app as app\n"
+        "app.run = lambda: (print(gc.isenabled()), callback(command)(MagicMock()))\n"
+        "kscale.cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["False", "True True"]
+
+
+def test_a_program_that_embeds_the_application_keeps_its_collector(tmp_path: Path) -> None:
+    (tmp_path / "dump.json").write_text('{"kind": "List", "apiVersion": "v1", "items": []}')
+    with mock.patch("gc.freeze") as freeze:
+        assert run("validate", "-f", str(tmp_path / "dump.json")).code == 0
+    freeze.assert_not_called()
 
 
 @pytest.mark.parametrize("entry", registry.COMMANDS, ids=lambda entry: entry.name)

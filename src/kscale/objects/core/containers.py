@@ -1,6 +1,6 @@
 """Containers, what they ask for and what became of them."""
 
-from __future__ import annotations
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
 
 from typing import Any
 

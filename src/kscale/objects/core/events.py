@@ -1,6 +1,6 @@
 """Events of the core group, and what they are about."""
 
-from __future__ import annotations
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
 
 import msgspec
 

@@ -1,6 +1,6 @@
 """Nodes."""
 
-from __future__ import annotations
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
 
 from functools import lru_cache
 from typing import Any

@@ -1,6 +1,6 @@
 """Where a pod may go: selectors of nodes, affinity, taints and tolerations, spread."""
 
-from __future__ import annotations
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
 
 import msgspec
 

@@ -7,7 +7,6 @@ placed reserve their claims, pods that leave give them back, forks are reverted 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -295,4 +294,6 @@ class DeviceLedger:
                 (key, str(q.as_fraction())) for key, q in inventory.available.items() if q != inventory.published[key]
             ),
         )
-        return int.from_bytes(hashlib.blake2b(repr(state).encode(), digest_size=8).digest(), "little")
+        from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+
+        return int.from_bytes(blake2b(repr(state).encode(), digest_size=8).digest(), "little")
