@@ -8,7 +8,6 @@ import msgspec
 
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import ProviderError
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["SoftTaints", "soft_taints"]
@@ -28,11 +27,11 @@ def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups
     """
     names = set(unneeded)
     remove, add = [], []
-    for node in nodes:
+    concerned = [node for node in nodes if node.spec.taints or node.metadata.name in names]
+    group_of = groups.ids_of_nodes([node.metadata.name for node in concerned])
+    for node, group in zip(concerned, group_of, strict=True):
         name = node.metadata.name
-        if not node.spec.taints and name not in names:
-            continue
-        if not _autoscaled(name, groups) or has_taint(node, TO_BE_DELETED_TAINT):
+        if group is None or has_taint(node, TO_BE_DELETED_TAINT):
             continue
         tainted = has_taint(node, DELETION_CANDIDATE_TAINT)
         if tainted and name not in names:
@@ -40,10 +39,3 @@ def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups
         elif name in names and not tainted:
             add.append(name)
     return SoftTaints(remove=remove, add=add)
-
-
-def _autoscaled(name: str, groups: Groups) -> bool:
-    try:
-        return groups.of_node(name) is not None
-    except ProviderError:
-        return False
