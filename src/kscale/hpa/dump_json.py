@@ -32,6 +32,14 @@ class _Item(msgspec.Struct, rename="camel"):
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     status: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
+    @property
+    def head(self) -> _Head:
+        """What tells whether it is usage: the same for nearly all of very many."""
+        return self.api_version, self.kind, self.spec is msgspec.UNSET and self.status is msgspec.UNSET
+
+
+_Head = tuple[str | None, str | None, bool]
+"""API version, kind, and whether there is neither spec nor status."""
 
 _ITEMS: Final = msgspec.json.Decoder(list[_Item])
 
@@ -89,18 +97,14 @@ def usage_of_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None
         usage = PodUsage.from_json(b"".join((b'{"kind":"PodMetricsList","items":', items, b"}")))
     except (msgspec.DecodeError, RecursionError, InputError):
         return None
-    if not all(_is_usage(each) for each in told):
+    if not all(map(_is_usage, {each.head for each in told})):
         return None
     return usage, {each.metadata.creation_timestamp for each in told if each.metadata.creation_timestamp}
 
 
-def _is_usage(item: _Item) -> bool:
-    return (
-        item.spec is msgspec.UNSET
-        and item.status is msgspec.UNSET
-        and item.kind in (None, "PodMetrics")
-        and (item.api_version is None or group_of(item.api_version) == "metrics.k8s.io")
-    )
+def _is_usage(head: _Head) -> bool:
+    api_version, kind, bare = head
+    return bare and kind in (None, "PodMetrics") and (api_version is None or group_of(api_version) == "metrics.k8s.io")
 
 
 def _is_text(data: bytes | memoryview) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import NoneType
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +17,10 @@ from kscale.objects.meta import KubeObject
 from kscale.snapshot.sources import RawObject
 
 __all__ = ["check_names", "key_of", "named", "plain", "untold"]
+
+
+_MAP_OR_NONE: Final = (dict, Mapping, NoneType)
+"""The usual one first: whether something is a :class:`~collections.abc.Mapping` takes long to find out."""
 
 
 def plain(record: RawObject) -> Any:
@@ -44,13 +49,14 @@ def named(record: RawObject) -> Any:
 
 def check_names(data: Any) -> None:
     """What every object has must have the right shape before anything else is looked at."""
-    if not isinstance(data, Mapping):
+    if not isinstance(data, (dict, Mapping)):
         raise InputError("not an object")
     for field_ in ("metadata", "spec", "status"):
-        if not isinstance(data.get(field_), Mapping | None):
+        if not isinstance(data.get(field_), _MAP_OR_NONE):
             raise InputError(Problem("expected an object", field=field_))
+    metadata = data.get("metadata") or {}
     for name in ("name", "namespace", "creationTimestamp"):
-        if not isinstance((data.get("metadata") or {}).get(name), str | None):
+        if not isinstance(metadata.get(name), (str, NoneType)):
             raise InputError(Problem("expected a text", field=f"metadata.{name}"))
 
 

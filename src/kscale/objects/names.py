@@ -44,7 +44,7 @@ _QUOTED: Final = {
 
 
 def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _too_long(limit: int) -> str:

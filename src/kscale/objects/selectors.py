@@ -142,12 +142,15 @@ def _aggregate(errors: list[str]) -> SelectorError:
     return SelectorError(unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
 
 
-def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
-    shown = "null"
-    if values:
-        import json
+def _go_json(values: Sequence[str]) -> str:
+    import json
 
-        shown = json.dumps(list(values), ensure_ascii=False, separators=(",", ":")).translate(_GO_JSON)
+    if not values:
+        return "null"
+    return json.dumps(list(values), ensure_ascii=False, separators=(",", ":")).translate(_GO_JSON)
+
+
+def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
     if operator in (IN, NOT_IN):
         wrong = "" if values else "for 'in', 'notin' operators, values set can't be empty"
     elif operator in _EXACT:
@@ -156,7 +159,7 @@ def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
         wrong = "values set must be empty for exists and does not exist" if values else ""
     else:
         wrong = "" if len(values) == 1 else "for 'Gt', 'Lt' operators, exactly one value is required"
-    errors = [f"values: Invalid value: {shown}: {wrong}"] if wrong else []
+    errors = [f"values: Invalid value: {_go_json(values)}: {wrong}"] if wrong else []
     if operator in _NUMERIC:
         errors.extend(
             f"values[{i}]: Invalid value: {go_quote(value)}: for 'Gt', 'Lt' operators, the value must be an integer"
