@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -162,6 +163,19 @@ def test_what_is_not_asked_for_is_not_done(given: dict[str, Any]) -> None:
             assert api.server.all(LEASES)
 
     against(case)
+
+
+def test_a_dry_run_registers_nothing_and_has_no_lease(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def case(api: FakeApi) -> None:
+        async with running(api, building(ca=lambda: b"ca", reload=True), dry_run=True):
+            await asyncio.sleep(60)
+        assert [*api.server.asked("POST"), *api.server.asked("PATCH"), *api.server.asked("DELETE")] == []
+
+    against(case)
+    said = [each.getMessage() for each in caplog.records]
+    assert any("dry run" in text and "vpa-webhook-config" in text for text in said)
 
 
 def test_without_a_registration_it_ends() -> None:
