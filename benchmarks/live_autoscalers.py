@@ -42,8 +42,8 @@ PROGRAMS: Final = {
 }
 """What counts its rounds: of the HPA those of one object, of the recommender those over all."""
 FLAGS: Final = {
-    "horizontal": ("--horizontal-pod-autoscaler-sync-period=15s", "--concurrent-horizontal-pod-autoscaler-syncs=5"),
-    "vpa-recommender": ("--recommender-interval=1s", "--checkpoints-timeout=10m"),
+    "horizontal": ("--horizontal-pod-autoscaler-sync-period=15s", "--concurrent-horizontal-pod-autoscaler-syncs=100"),
+    "vpa-recommender": ("--recommender-interval=1s", "--checkpoints-timeout=10m", "--update-worker-count=100"),
 }
 
 
