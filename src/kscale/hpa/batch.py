@@ -93,7 +93,7 @@ def reconcile_all(
     - ``scales``: of targets that are watched, by the HPA's ``namespace/name``; the rest is asked for, and a scale that
       is to be written is asked for in any case. It may be behind: a write then meets a conflict, as upstream's does;
     - ``pods``: a cluster, a snapshot or its index, or a list;
-    - ``within``: who has not begun to write after so many nanoseconds is left for another time;
+    - ``within``: who has not begun to write so many nanoseconds after the first did is left for another time;
     - ``before``: the last batch, of the same options and mapper, of which is taken whatever still holds.
 
     All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
@@ -121,7 +121,8 @@ class _Batch:
         self.watched = frozenset(scales)
         self.options, self.selectors, self.mapper = options, selectors, mapper
         self.progress = Progress(now)
-        self.until = None if within is None else now + within
+        self.within = within
+        self.until: Moment | None = None
         self.at = now
 
     def run(self) -> Steps[Reconciled]:
@@ -254,9 +255,12 @@ class _Batch:
 
     def _live(self, running: Running, now: Moment) -> Steps[None]:
         """What one does. Its time goes on from when it was decided: what it waited for others is not its own."""
-        if self.until is not None and now > self.until:
-            running.steps.close()
-            return
+        if self.within is not None:
+            if self.until is None:  # however long was asked and decided: some are written each time
+                self.until = now + self.within
+            if now > self.until:
+                running.steps.close()
+                return
         progress, late = Progress(now), now - self.at
         answer = self._answer
         if not running.begun:

@@ -192,8 +192,10 @@ def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: 
     assert [again[key] for key in wanted] == found
 
 
-def test_who_comes_too_late_is_left_for_another_time() -> None:
-    """Sizes go before statuses; what was not begun in time is as if it had not been looked at."""
+@pytest.mark.parametrize("asking", [0, 10])
+def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
+    """Sizes go before statuses; what was not begun in time is as if it had not been looked at. How long was asked
+    before costs nobody his turn."""
     names = ["a", "b", "c"]
     hpas = [an_hpa(name) for name in names]
     scales = {f"ns/{name}": a_scale(name, 0 if name == "c" else 2) for name in names}
@@ -204,7 +206,7 @@ def test_who_comes_too_late_is_left_for_another_time() -> None:
         hpas,
         kept,
         [],
-        scales=scales,
+        scales={} if asking else scales,
         now=NOW,
         options=HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=1),
         selectors=store,
@@ -215,7 +217,7 @@ def test_who_comes_too_late_is_left_for_another_time() -> None:
 
     def perform(action: Action, at: int) -> Outcome:
         if isinstance(action, GetScale):
-            return Outcome(at=at, value=scales[f"ns/{action.name}"])
+            return Outcome(at=at + asking * SECOND, value=scales[f"ns/{action.name}"])
         if isinstance(action, PutScale | WriteStatus):
             of = action.scale if isinstance(action, PutScale) else action.object
             log.append(f"{type(action).__name__} {of.name}")
