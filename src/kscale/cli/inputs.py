@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,12 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DUMP_COMMAND",
     "DUMP_HELP",
-    "AskedClusters",
-    "BeginningCluster",
-    "Clusters",
     "Dump",
     "Files",
-    "NamingClusters",
     "NamingSource",
     "Source",
     "check_namespace",
@@ -62,7 +58,6 @@ permission to list these kinds in all namespaces (the built-in ClusterRole view,
 and the storage.k8s.io kinds) and nothing else: secrets and configmaps are not read."""
 
 SHOWN = 10  # warnings said without -v
-_QPS, _BURST = 50.0, 300  # as kubectl asks a server
 
 # Kinds whose absence changes an answer, and what is then taken for granted.
 _MATTER: dict[str, str] = {
@@ -135,8 +130,8 @@ class Dump(Files):
         typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
     ] = None
 
-    def load(self, terminal: Terminal) -> Cluster:  # noqa: ARG002  # a live cluster has something to say
-        """The cluster. Raises InputError."""
+    def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
+        """The cluster. Raises InputError. ``tell`` is told of progress."""
         with of_dump():
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
@@ -191,117 +186,6 @@ class Source(NamingSource):
         ]
 
 
-@dataclass(eq=False, repr=False)
-class Clusters(Dump):
-    """The options of a question about a dump, or about clusters themselves."""
-
-    context: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--context",
-            metavar="NAME",
-            help="A live cluster instead of a dump, by its context in the kubeconfig. Repeatable: one answer for all.",
-        ),
-    ] = None
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option("--kubeconfig", metavar="FILE", help="Where contexts are; without --context its current one."),
-    ] = None
-    several: bool = field(default=False, init=False)
-    """Whether this is one of several clusters that are asked about."""
-
-    def check(self) -> None:
-        """Usage that cannot be meant."""
-        super().check()
-        if self.live and self.filename:
-            raise typer.BadParameter("-f and a live cluster exclude each other", param_hint="-f")
-        if len(set(self.context or ())) < len(self.context or ()):
-            raise typer.BadParameter("a context is named twice", param_hint="--context")
-
-    def apart(self) -> dict[str, OptionGroup]:
-        """For each context by itself, where there are several."""
-        self.check()
-        names = self.context or []
-        parts: dict[str, OptionGroup] = {}
-        for name in names if len(names) > 1 else []:
-            parts[name] = part = replace(self, context=[name])
-            part.several = True
-        return parts
-
-    def check_alone(self, *options: tuple[str, object]) -> None:
-        """Raises BadParameter for options, by name and value, that are given and mean one cluster only."""
-        for name, value in options:
-            if self.several and value is not None:
-                raise typer.BadParameter("it is of one cluster: name one context", param_hint=name)
-
-    @property
-    def live(self) -> bool:
-        """Whether a cluster itself is read."""
-        return bool(self.context or self.kubeconfig)
-
-    @property
-    def what(self) -> str:
-        """The sources, as they are named in what is said."""
-        if not self.live:
-            return super().what
-        return f"context {self.context[0]}" if self.context else f"the current context of {self.kubeconfig}"
-
-    def words(self) -> list[str]:
-        """The options that name the input, as they would be typed again."""
-        named = [("--context", name) for name in self.context or ()]
-        named += [("--kubeconfig", self.kubeconfig)] if self.kubeconfig else []
-        return [*super().words(), *(word for option, value in named for word in (option, shlex.quote(value)))]
-
-    def load(self, terminal: Terminal) -> Cluster:
-        """The cluster, as a dump or by asking its API server. Raises InputError."""
-        if not self.live:
-            return super().load(terminal)
-        import asyncio
-
-        from kscale.world.clock import SystemClock
-        from kscale.world.kubernetes.aiohttp_transport import connect
-        from kscale.world.kubernetes.kubeconfig import load_access
-        from kscale.world.kubernetes.listing import Listing, list_cluster
-
-        access = load_access(self.kubeconfig or "", context=self.context[0] if self.context else "")
-
-        async def listed() -> Listing:
-            client = connect(access, SystemClock(), user_agent=f"kscale/{kscale.__version__}", qps=_QPS, burst=_BURST)
-            try:
-                return await list_cluster(client)
-            finally:
-                await client.close()
-
-        found = asyncio.run(listed())
-        for kind, why in found.refused.items():
-            terminal.warn(f"{plural(kind, 2)} are not read: {why}")
-        with of_dump():
-            return kscale.load(*found.pages, strict=not self.skip_invalid, threads=self.threads)
-
-
-@dataclass(eq=False, repr=False)
-class BeginningCluster(Clusters):
-    """The options of a command that goes on from a dump or a cluster if one is named."""
-
-    def check(self) -> None:
-        """Usage that cannot be meant."""
-        if self.named:
-            super().check()
-        for name, given in (("--skip-invalid", self.skip_invalid), ("--threads", self.threads)):
-            if given and not self.named:
-                raise typer.BadParameter("nothing is read: name a dump, or a context", param_hint=name)
-
-
-@dataclass(eq=False, repr=False)
-class NamingClusters(Clusters, NamingSource):
-    """The options of a question about what is named."""
-
-
-@dataclass(eq=False, repr=False)
-class AskedClusters(Clusters, Source):
-    """The options of a question about some of the pods."""
-
-
 def manifests(names: Sequence[str], source: Files, namespace: str | None = None) -> list[KubeObject]:
     """The workloads in manifests (``--pod``), in ``namespace`` where they name none. Raises BadParameter where both
     want stdin, and InputError for what holds no workload."""
@@ -353,8 +237,8 @@ def read(
 def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> Cluster:
     """The cluster in the sources. What was read is said on stderr, and which kinds of ``matter`` are missing."""
     source.check()
-    with terminal.step(f"reading {source.what}"), collector_paused():
-        cluster = source.load(terminal)
+    with terminal.step(f"reading {source.what}") as tell, collector_paused():
+        cluster = source.load(terminal, tell)
         keep()
     say_read(cluster.report, source.what, terminal, matter)
     return cluster

@@ -109,6 +109,12 @@ COMMANDS: tuple[Entry, ...] = (
         "Live",
     ),
     Entry(
+        "manifests reader",
+        "kscale.cli.commands.manifests.reader",
+        "An account that may read what --context asks for, as YAML.",
+        "Live",
+    ),
+    Entry(
         "serve expander",
         "kscale.cli.commands.serve.expander",
         "Rank the options of a Cluster Autoscaler that asks, over gRPC.",

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Terminal", "on_one_line", "printable"]
+__all__ = ["Terminal", "on_one_line", "printable", "progress"]
 
 PROGRESS_AFTER = 0.5  # seconds
 PROGRESS_EVERY = 0.25
+_BAR = 20  # characters
 
 # A dump is untrusted: a name in it must not move the cursor or recolour the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -31,6 +32,12 @@ def printable(text: str) -> str:
 def on_one_line(text: str) -> str:
     """:func:`printable` without line feeds and tabs: where a line more would look like another answer."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def progress(done: int, of: int) -> str:
+    """A bar of ``done`` things ``of`` so many, and the numbers."""
+    filled = _BAR * done // of if of else 0
+    return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done:,} of {of:,}"
 
 
 class Terminal:
@@ -92,7 +99,7 @@ class Terminal:
     def step(self, label: str) -> Iterator[Callable[[str], None]]:
         """Work that may take long: a spinner on a terminal after half a second, the time with ``-v``.
 
-        The function that it gives changes what the spinner says.
+        The function that it gives changes what the spinner says (:func:`progress` draws how far it is).
         """
         started = time.perf_counter()
         with self._spinner(label) as tell:

@@ -10,7 +10,15 @@ from typing import Any, Final
 from kscale.drivers.program_manifests import ApiObject, ProgramManifest, made, program_manifests, rule
 from kscale.world.serve.self_signed import SelfSigned
 
-__all__ = ["CERTIFICATES", "PROGRAMS", "admission_manifests", "autoscaler_manifests", "autoscaler_roles", "secret_of"]
+__all__ = [
+    "CERTIFICATES",
+    "METRICS_RULES",
+    "PROGRAMS",
+    "admission_manifests",
+    "autoscaler_manifests",
+    "autoscaler_roles",
+    "secret_of",
+]
 
 _SEE: Final = ("list", "watch")
 _GROUP: Final = "autoscaling.k8s.io"
@@ -35,6 +43,12 @@ CERTIFICATES: Final[Mapping[str, Mapping[str, str]]] = {
 """The keys of the webhook's Secret, by the flag that names the file: those that upstream's script makes, and those that
 cert-manager does."""
 
+METRICS_RULES: Final = (
+    rule("metrics.k8s.io", ["pods"], ["list"]),
+    rule("custom.metrics.k8s.io", ["*"], ["get"]),
+    rule("external.metrics.k8s.io", ["*"], ["list"]),
+)
+"""For what HPAs are decided from."""
 _CONTROLLERS: Final = (
     rule("apps", ["daemonsets", "deployments", "replicasets", "statefulsets"], _SEE),
     rule("batch", ["jobs", "cronjobs"], _SEE),
@@ -48,9 +62,7 @@ _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
         rule("", ["pods"], _SEE),
         rule("apps", ["deployments", "statefulsets"], _SEE),
         rule("*", ["*/scale"], ["get", "update"]),
-        rule("metrics.k8s.io", ["pods"], ["list"]),
-        rule("custom.metrics.k8s.io", ["*"], ["get", "list"]),
-        rule("external.metrics.k8s.io", ["*"], ["get", "list"]),
+        *METRICS_RULES,
         rule("", ["events"], ["create", "patch"]),
     ),
     "vpa-recommender": (

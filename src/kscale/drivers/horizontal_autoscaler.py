@@ -28,6 +28,7 @@ from kscale.effects import (
     from_text,
 )
 from kscale.hpa.batch import Reconciled, reconcile_all
+from kscale.hpa.gathering import are_usual
 from kscale.hpa.metrics import METRICS, NUM_HPAS
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import reconcile
@@ -36,7 +37,7 @@ from kscale.hpa.steady import is_settled, repeated
 from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.meta import KubeObject
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.rest_mapping import RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.pod_index import PodIndex
 from kscale.world.protocols import Change, GoesBy, Stores, Watch
@@ -257,9 +258,7 @@ class HorizontalAutoscaler:
         if last is None or not is_settled(last.found):
             return ZERO_TIME
         hpas = last.hpas.values()
-        references = [hpa.spec.scale_target_ref for hpa in hpas]
-        usual = all(_is_usual(each.api_version, each.kind) for each in references)
-        return LAST_TIME if usual and not any(hpa.metadata.managed_fields for hpa in hpas) else ZERO_TIME
+        return LAST_TIME if are_usual(hpas) and not any(hpa.metadata.managed_fields for hpa in hpas) else ZERO_TIME
 
     def repeat(self, now: Moment) -> Moment | None:
         """Takes a round for done in which all that was decided in the last is decided again; the moment at which it
@@ -310,8 +309,7 @@ class HorizontalAutoscaler:
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
         """What kinds are served as. What every server has is not asked for; the rest is forgotten after half a minute,
         what is not there too."""
-        references = {(hpa.spec.scale_target_ref.api_version, hpa.spec.scale_target_ref.kind) for hpa in due}
-        if all(_is_usual(*each) for each in references):
+        if are_usual(due):
             return self._mapper
         tick = progress.now // _KINDS_FORGOTTEN
         if tick != self._mapper_tick:
@@ -338,11 +336,3 @@ def _as_written(
         if metadata != after.metadata:
             return None
     return {key: changed.get(key) or hpa for key, hpa in last.hpas.items()}
-
-
-def _is_usual(api_version: str, kind: str) -> bool:
-    try:
-        _USUAL.resources(parse_group_version(api_version)[0], kind)
-    except RESTMappingError:
-        return api_version.count("/") > 1  # which no server could mend
-    return True

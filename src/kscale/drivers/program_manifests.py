@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["ApiObject", "ProgramManifest", "made", "program_manifests", "rule"]
+__all__ = ["ApiObject", "ProgramManifest", "account_manifests", "made", "program_manifests", "rule"]
 
 ApiObject = dict[str, Any]
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -56,27 +56,37 @@ class ProgramManifest:
         return {"app.kubernetes.io/name": self.name}
 
 
+def account_manifests(
+    name: str, rules: Iterable[ApiObject], *, namespace: str, labels: Mapping[str, str]
+) -> list[ApiObject]:
+    """An account with rights in the whole cluster."""
+    wide: ApiObject = {"name": name, "labels": dict(labels)}
+    return [
+        made("v1", "ServiceAccount", {**wide, "namespace": namespace}),
+        made(f"{_RBAC}/v1", "ClusterRole", wide, rules=list(rules)),
+        _bound("ClusterRole", wide, name, namespace),
+    ]
+
+
+def _bound(kind: str, metadata: ApiObject, name: str, namespace: str) -> ApiObject:
+    """The binding of a role to the account of the same name."""
+    account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    return made(f"{_RBAC}/v1", f"{kind}Binding", metadata, roleRef=reference, subjects=[account])
+
+
 def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -> list[ApiObject]:
     """The objects, in the order in which they are to be applied."""
-    wide: ApiObject = {"name": program.name, "labels": program.labels}
-    here = {**wide, "namespace": namespace}
-    account = {"kind": "ServiceAccount", "name": program.name, "namespace": namespace}
+    here: ApiObject = {"name": program.name, "labels": program.labels, "namespace": namespace}
     selector = {"matchLabels": program.chosen}
-
-    def bound(kind: str, metadata: ApiObject, role: str) -> ApiObject:
-        reference = {"apiGroup": _RBAC, "kind": role, "name": program.name}
-        return made(f"{_RBAC}/v1", kind, metadata, roleRef=reference, subjects=[account])
-
     template = {"metadata": {"labels": program.labels}, "spec": _pod(program, image)}
     deployment = {"replicas": program.replicas, "selector": selector, "template": template}
     open_ports = [{"protocol": "TCP", "port": name} for name in ("metrics", *program.ports)]
     policy = {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{"ports": open_ports}]}
     return [
-        made("v1", "ServiceAccount", here),
-        made(f"{_RBAC}/v1", "ClusterRole", wide, rules=list(program.wide)),
-        bound("ClusterRoleBinding", wide, "ClusterRole"),
+        *account_manifests(program.name, program.wide, namespace=namespace, labels=program.labels),
         made(f"{_RBAC}/v1", "Role", here, rules=list(program.own)),
-        bound("RoleBinding", here, "Role"),
+        _bound("Role", here, program.name, namespace),
         made("apps/v1", "Deployment", here, spec=deployment),
         made("policy/v1", "PodDisruptionBudget", here, spec={"maxUnavailable": 1, "selector": selector}),
         made("networking.k8s.io/v1", "NetworkPolicy", here, spec=policy),

@@ -29,17 +29,16 @@ from kscale.effects import (
     Steps,
 )
 from kscale.hpa.batch_pods import PodsLike, batch_pods
-from kscale.hpa.batch_specs import target_references
 from kscale.hpa.calculation import Replicas
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
-from kscale.hpa.gathered import GatheredMetrics
+from kscale.hpa.gathering import gather_metrics, gather_scales
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import Decided, reconcile
 from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.running import Running
-from kscale.hpa.scale_target import TargetScale, ask_scale
+from kscale.hpa.scale_target import TargetScale
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
@@ -127,7 +126,8 @@ class _Batch:
 
     def run(self) -> Steps[Reconciled]:
         """The whole."""
-        yield from self._ask_scales()
+        at_most = self.options.workers
+        self.scales = yield from gather_scales(self.progress, self.hpas, self.keys, self.scales, self.mapper, at_most)
         observed = Observed(
             list(self.hpas), self.hpas, self.keys, self.scales, self.pods, _nobody, self.selectors, self.mapper
         )
@@ -135,7 +135,7 @@ class _Batch:
         with collector_paused():
             last = None if before is None else before.chosen
             self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options, last)
-        self.gathered = yield from self._ask_metrics()
+        self.gathered = yield from gather_metrics(self.progress, self.chosen.questions(), at_most)
         self.at = self.progress.now
         with collector_paused():
             self.given = self.chosen.encoded(self.gathered, None if before is None else before.given)
@@ -147,26 +147,8 @@ class _Batch:
         # Sizes first: a status can wait.
         live = [each for each in runs if each.record is None and each.problem is None]
         live.sort(key=lambda each: not self.rescales[each.row])
-        yield from self.progress.together([partial(self._live, each) for each in live], at_most=self.options.workers)
+        yield from self.progress.together([partial(self._live, each) for each in live], at_most=at_most)
         return self._result(runs)
-
-    # -- what is asked in common -------------------------------------------------------------------------------------
-
-    def _ask_scales(self) -> Steps[None]:
-        resources = target_references(self.hpas, self.mapper).resources
-        rows = [row for row, key in enumerate(self.keys) if key not in self.scales and resources[row]]
-        machines = [partial(_scale_of, self.hpas[row], resources[row]) for row in rows]
-        if machines:
-            found = yield from self.progress.together(machines, at_most=self.options.workers)
-            self.scales.update((self.keys[row], scale) for row, scale in zip(rows, found, strict=True))
-
-    def _ask_metrics(self) -> Steps[GatheredMetrics]:
-        questions = self.chosen.questions()
-        answers: list[Any] = []
-        if questions:
-            machines = [partial(_asked, each) for each in questions]
-            answers = yield from self.progress.together(machines, at_most=self.options.workers)
-        return GatheredMetrics(dict(zip(questions, answers, strict=True)))
 
     def _register(self) -> None:
         """The selectors of all, before any machine looks for rivals."""
@@ -244,7 +226,7 @@ class _Batch:
             return list(self.given.pods_of(row, self.pods))
         if type(action) is GetMetric:
             if action.api == "resource" and self._is_of(row, action.selector):
-                return self.gathered.refusal(action) or self.given.answer(row, action, self.gathered)
+                return self.given.answer(row, action, self.gathered)
             return self.gathered.answers.get(action)
         return None
 
@@ -347,14 +329,3 @@ def _registered(state: HPAState) -> HPAState:
 
 def _nobody(asked: GetMetric) -> ApiError:
     raise AssertionError(f"asked before: {asked}")
-
-
-def _asked(question: GetMetric, now: Moment) -> Steps[Any]:
-    outcome = yield from Progress(now).act(question)
-    return outcome.value if outcome.error is None else outcome.error
-
-
-def _scale_of(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...], now: Moment) -> Steps[Any]:
-    """The scale of a target, or why there is none."""
-    found = yield from ask_scale(Progress(now), hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
-    return found.scale if isinstance(found, TargetScale) else found

@@ -54,7 +54,8 @@ _PASSED_OVER: Final = frozenset({"Node", "NodeMetrics", "Secret", "ConfigMap", "
 class Dump:
     """What was read. ``targets`` are objects an HPA may scale (plain data) by (group, kind, namespace, name);
     ``newest`` is the newest time in it; ``unmodelled`` what of it is not taken into account, by object; ``generated``
-    the objects that HPAs were made of, by the HPA.
+    the objects that HPAs were made of, by the HPA. Of a live cluster (:mod:`kscale.hpa.dump_asking`) ``known_mapper``
+    says how kinds are served, and ``unanswered`` what it did not answer, in words; None: this is of files.
     """
 
     hpas: dict[str, HorizontalPodAutoscaler] = field(default_factory=dict)
@@ -73,9 +74,13 @@ class Dump:
     scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     usage: list[PodUsage | list[PodMetrics]] = field(default_factory=list)
     known_scales: dict[str, Scale | ApiError] | None = None
+    known_mapper: RESTMapper | None = None
+    unanswered: list[str] | None = None
 
     def mapper(self) -> RESTMapper:
         """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""
+        if self.known_mapper is not None:
+            return self.known_mapper
         named = {(each.group, each.kind): each.name for each in BUILT_IN}
         for group, kind, _, _ in self.targets:
             named.setdefault((group, kind), f"{kind.lower()}s")
@@ -125,6 +130,8 @@ class Dump:
             out.append(f"the scale target of {names}: an HPA that cannot get its target's size changes nothing")
         if not len(self.pods):
             out.append("no pods: the HPA could not count any")
+        if self.unanswered is not None:
+            return out + self.unanswered
         if types & {"Resource", "ContainerResource"} and not self.metrics.resource:
             text = "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down"
             alone = any(
@@ -150,6 +157,10 @@ class Dump:
             if namespace in (None, hpa.metadata.namespace) and wanted.matches(hpa.metadata.labels)
         ]
 
+    def settled(self) -> ControllerState:
+        """The state in which nothing of the past holds a size back."""
+        return ControllerState(hpas={key: settled() for key in self.hpas})
+
     def decide(
         self,
         *,
@@ -170,7 +181,7 @@ class Dump:
                 raise InputError("the input holds no time: a state of the past needs to be told what time it is now")
             time = 0
         if state is None:
-            state = ControllerState(hpas={key: settled() for key in self.hpas})
+            state = self.settled()
         return decide(
             list(self.hpas.values()),
             self.scales(),

@@ -27,6 +27,7 @@ from kscale.hpa.kept_rows import KeptRows
 from kscale.hpa.memory import Histories, KeptStates, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
+from kscale.hpa.queries import MetricLists
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
@@ -133,6 +134,8 @@ class Encoded:
 
     def answer(self, row: int, asked: GetMetric, metrics: Callable[[GetMetric], Any]) -> Any:
         """What a query of an HPA was answered."""
+        if isinstance(metrics, MetricLists) and (refused := metrics.refusal(asked)) is not None:
+            return refused
         source = source_of_query(asked)
         joined = None if source is None else self.joined.get(source)
         if joined is None or self.selected is None:

@@ -39,3 +39,14 @@ class GatheredMetrics(MetricLists):
         """The answer to one question that is not about resource metrics, or that was refused."""
         found = self.refusal(query)
         return self.answers[query] if found is None else found
+
+    def unanswered(self) -> list[str]:
+        """For each API that refused questions: how many, and the first reason."""
+        out = []
+        for api in dict.fromkeys(asked.api for asked in self.answers):
+            answers = [found for asked, found in self.answers.items() if asked.api == api]
+            refused = [found.message for found in answers if isinstance(found, ApiError)]
+            if refused:
+                name = "metrics.k8s.io" if api == "resource" else f"{api}.metrics.k8s.io"
+                out.append(f"{len(refused):,} of {len(answers):,} answers of {name}: {refused[0]}")
+        return out

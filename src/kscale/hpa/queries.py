@@ -190,6 +190,10 @@ class MetricLists:
             found = self._index.custom[key] = PodUsage.of_values(metric, items, self._labels)
         return found
 
+    def refusal(self, asked: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
+        """Why a question about the usage of pods has no answer of its own."""
+        return None
+
     # -- one query ---------------------------------------------------------------------------------------------------
 
     def __call__(

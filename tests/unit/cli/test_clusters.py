@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ import yaml
 
 import kscale as library
 from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
+from kscale.cli.terminal import progress
 from kscale.objects.decode import to_dict
 from kscale.schemas import schema
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.access import Access
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.listing import READ
-from kscale.world.kubernetes.transport import Answer, Call
-from kscale.world.protocols import Clock
+from kscale.world.kubernetes.listing import READ, list_cluster
+from kscale.world.kubernetes.transport import Answer
+from unit.cli.live_clusters import refusing, serve
 from unit.cli.support import kscale
 from unit.cli.test_output_schemas import strict
 from unit.world.fake_api_server import FakeApiServer, status
@@ -28,11 +28,6 @@ from unit.world.fake_api_server import FakeApiServer, status
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DUMP = ("-f", EXAMPLES / "cluster.json.gz")
 GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
-
-
-def refusing(path: str, code: int, reason: str) -> Callable[[Call], Answer | None]:
-    said = json.dumps(status(code, reason, f"{reason} at all")).encode()
-    return lambda call: Answer(code, {}, said) if call.path.endswith(path) else None
 
 
 def test_a_cluster_is_asked_for_what_a_dump_should_have() -> None:
@@ -60,19 +55,7 @@ def servers(
     """``east``, which has what the example's dump has, ``west``, which has one node and a pod, and ``gone``."""
     found = {name: FakeApiServer(SystemClock()) for name in ("east", "west", "gone")}
 
-    def connect(access: Access, clock: Clock, *, user_agent: str, **_: Any) -> Client:
-        assert user_agent == f"kscale/{library.__version__}"
-        return Client(found[access.server.removeprefix("http://")], clock, qps=-1)
-
-    monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
-    config = {
-        "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in found],
-        "users": [{"name": "me", "user": {"token": "secret"}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in found],
-        "current-context": "west",
-    }
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    serve(found, tmp_path, monkeypatch, current="west")
     for plural, item in objects:
         found["east"].put(plural, item)
     node = {"metadata": {"name": "alone"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
@@ -143,6 +126,27 @@ def test_kinds_that_are_not_there_or_may_not_be_listed(servers: dict[str, FakeAp
     servers["west"].fault = refusing("/deviceclasses", 404, "NotFound")
     found = kscale("headroom", "--context", "west")
     assert "not read" not in found.stderr
+
+
+def test_all_that_may_not_be_listed_is_said(servers: dict[str, FakeApiServer]) -> None:
+    said = {path: refusing(path, 403, f"no {path}") for path in ("/nodes", "/pods", "/storageclasses")}
+    servers["west"].fault = lambda call: next(filter(None, (each(call) for each in said.values())), None)
+    found = kscale("headroom", "--context", "west")
+    assert (found.code, found.stderr) == (2, "error: no /nodes at all; no /pods at all\n")
+
+
+def test_progress_of_a_list(servers: dict[str, FakeApiServer]) -> None:
+    client, told = Client(servers["east"], SystemClock(), qps=-1), []
+    lost = json.dumps(status(410, "Expired", "too old")).encode()
+    asked = asyncio.run(list_cluster(client, ("Node", "Pod"), tell=lambda *so_far: told.append(so_far)))
+    assert (len(asked.pages), told[-1]) == (3, (640, 640))
+    assert all(come <= expected <= 640 for come, expected in told)
+    servers["east"].fault = lambda call: Answer(410, {}, lost) if "continue" in dict(call.query) else None
+    again = asyncio.run(list_cluster(client, ("Node", "Pod"), tell=lambda *so_far: told.append(so_far)))
+    assert (len(again.pages), told[-1]) == (2, (640, 640))
+    assert progress(*told[-1]) == "[####################] 640 of 640"
+    assert progress(1, 3) == "[######..............] 1 of 3"
+    assert progress(0, 0) == "[....................] 0 of 0"
 
 
 def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiServer]) -> None:

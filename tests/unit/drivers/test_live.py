@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from kscale.drivers.leader_election import LeaderElectionOptions, LeaderElector
-from kscale.drivers.live import Live, LostLeadershipError, Scope, drive, lead
+from kscale.drivers.live import Live, Scope
 from kscale.effects import (
     CANCELED,
     DEADLINE_EXCEEDED,
@@ -25,22 +23,15 @@ from kscale.effects import (
     InBackground,
     IncreaseSize,
     Moment,
-    Observation,
     Observe,
     Outcome,
     Progress,
     Steps,
-    Together,
-    Within,
     run_virtually,
 )
 from kscale.objects.core import Node, ObjectReference
-from kscale.objects.meta import KubeObject
-from kscale.snapshot.snapshot import Snapshot
 from kscale.world.clock import SystemClock
-from kscale.world.protocols import Change, Watch
 from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
-from unit.drivers.test_leader_election import Server
 
 T0 = 1_800_000_000 * SECOND
 
@@ -296,284 +287,6 @@ def test_a_cancelled_machine_is_closed_after_its_step() -> None:
 
     asyncio.run(main())
     assert closed == [True]
-
-
-class FakeStores:
-    """One typed kind."""
-
-    def __init__(self) -> None:
-        self.synced = self.settled = True
-        self.calls: list[Callable[[Change | None], None]] = []
-        self.seen = self.coming = 0
-
-    def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        self.calls.append(call)
-        return lambda: self.calls.remove(call)
-
-    async def caught_up(self) -> None:
-        self.seen += self.coming
-        self.coming = 0
-
-    def tell(self, change: Change | None) -> None:
-        for call in self.calls:
-            call(change)
-
-    def objects(self, kind: str) -> Sequence[KubeObject]:
-        return [Node()] * self.seen
-
-    def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        return None
-
-    def snapshot(self) -> Snapshot:
-        raise AssertionError
-
-    def resource_version(self, kind: str) -> str:
-        return ""
-
-
-WATCH = Watch(kind="Node", api_version="v1", typed=True)
-
-
-class FakeDriver:
-    """Due every ten seconds, and at once after a change."""
-
-    name = "fake"
-    watches = (WATCH,)
-
-    def __init__(self, now: Moment, takes: int = 0) -> None:
-        self.due: Moment = now + 10 * SECOND
-        self.takes = takes
-        self.rounds: list[tuple[int, float]] = []
-        self.changed = False
-
-    def notice(self, change: Change, now: Moment) -> None:
-        self.changed = True
-
-    def next_due(self) -> Moment | None:
-        return 0 if self.changed else self.due
-
-    def observe(self, stores: Any, now: Moment) -> int:
-        self.changed = False
-        return len(stores.objects("Node"))
-
-    def steps(self, sight: int, now: Moment) -> Steps[None]:
-        progress = Progress(now)
-        self.rounds.append((sight, (now - T0) / SECOND))
-        yield from progress.wait(self.takes)
-        self.due = progress.now + 10 * SECOND
-
-
-def driven(
-    script: Callable[[FakeStores, FakeDriver], Awaitable[None]], takes: int = 0, told: list[Observation] | None = None
-) -> list[tuple[int, float]]:
-    observe = (lambda _: None) if told is None else told.append
-
-    async def main(clock: VirtualClock) -> list[tuple[int, float]]:
-        stores, driver = FakeStores(), FakeDriver(clock.now(), takes)
-        async with Live(nothing, clock) as live:
-            driving = asyncio.create_task(drive(driver, stores, live, clock, observe=observe))
-            await script(stores, driver)
-            live.scope.cancel()
-            await driving
-            assert stores.calls == []
-        return driver.rounds
-
-    return run_in_virtual_time(main, now=T0)
-
-
-def test_rounds_come_when_they_are_due() -> None:
-    async def script(stores: FakeStores, driver: FakeDriver) -> None:
-        await asyncio.sleep(35)
-
-    assert driven(script, takes=3 * SECOND) == [(0, 10.0), (0, 23.0)]
-
-
-def test_a_change_brings_a_round_forward_and_one_during_a_round_is_not_lost() -> None:
-    async def script(stores: FakeStores, driver: FakeDriver) -> None:
-        await asyncio.sleep(4)
-        stores.seen = 1
-        stores.tell(Change(watch=WATCH, new=Node()))
-        await asyncio.sleep(1)
-        stores.seen = 2
-        stores.tell(Change(watch=WATCH, new=Node()))
-        stores.tell(Change(watch=WATCH, new=Node()))
-        await asyncio.sleep(4)
-
-    assert driven(script, takes=2 * SECOND) == [(1, 4.0), (2, 6.0)]
-
-
-def test_what_has_come_is_taken_up_before_a_round() -> None:
-    async def script(stores: FakeStores, driver: FakeDriver) -> None:
-        stores.coming = 3
-        await asyncio.sleep(11)
-
-    assert driven(script) == [(3, 10.0)]
-
-
-def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:
-    async def script(stores: FakeStores, driver: FakeDriver) -> None:
-        stores.settled = False
-        stores.tell(Change(watch=WATCH, new=Node()))
-        await asyncio.sleep(60)
-        assert driver.rounds == []
-        stores.settled = True
-        stores.tell(None)
-        await asyncio.sleep(1)
-
-    told: list[Observation] = []
-    assert driven(script, told=told) == [(0, 60.0)]
-    assert [each.name for each in told] == ["kscale_skipped_loops_total", "kscale_decision_seconds"]
-
-
-@pytest.mark.parametrize("synced", [False, True])
-def test_a_round_that_is_due_while_a_kind_is_listed_anew_is_told_once(synced: bool) -> None:
-    """Before all has been listed for the first time no round can be due."""
-
-    async def script(stores: FakeStores, driver: FakeDriver) -> None:
-        stores.synced, stores.settled = synced, False
-        for _ in range(3):
-            await asyncio.sleep(7)
-            stores.tell(None)
-        stores.synced = stores.settled = True
-        stores.tell(None)
-        await asyncio.sleep(1)
-
-    told: list[Observation] = []
-    assert driven(script, told=told) == [(0, 21.0)]
-    skipped = [Observation(name="kscale_skipped_loops_total", labels={"driver": "fake"})]
-    assert [each for each in told if each.name.startswith("kscale_skipped")] == skipped[: int(synced)]
-
-
-def test_it_is_told_how_long_a_round_decided() -> None:
-    """And not how long it waited: here each look at the clock is a second after the last."""
-    told: list[Observation] = []
-
-    async def main(clock: VirtualClock) -> None:
-        class Ticking:
-            ticks = 0
-
-            def now(self) -> Moment:
-                return clock.now()
-
-            def monotonic(self) -> int:
-                self.ticks += 1
-                return self.ticks * SECOND
-
-        driver = FakeDriver(clock.now(), takes=60 * SECOND)
-        async with Live(nothing, Ticking()) as live:
-            asyncio.get_running_loop().call_later(11, live.scope.cancel)
-            await drive(driver, FakeStores(), live, clock, observe=told.append)
-
-    run_in_virtual_time(main, now=T0)
-    assert told == [Observation(name="kscale_decision_seconds", value=2.0, labels={"driver": "fake"})]
-
-
-def test_it_is_told_what_machines_decided_that_a_machine_runs() -> None:
-    def inner(now: Moment) -> Steps[None]:
-        yield from Progress(now).wait(SECOND)
-
-    def outer(now: Moment) -> Steps[None]:
-        yield Together(machines=(inner, inner))
-        yield Within(60 * SECOND, inner)
-        yield InBackground(inner)
-
-    async def steps(threads: bool) -> int:
-        with ThreadPoolExecutor(1) as worker:
-            spent: list[int] = []
-            async with Live(nothing, SystemClock(), worker=worker if threads else None) as live:
-                await live.run(outer, live.scope.within(0.0), spent.append)
-            assert min(spent) >= 0
-            return len(spent)
-
-    assert [asyncio.run(steps(threads)) for threads in (False, True)] == [12, 12]
-
-
-def test_a_round_under_way_ends_before_the_driver_does() -> None:
-    async def script(stores: FakeStores, driver: FakeDriver) -> None:
-        await asyncio.sleep(11)
-
-    ended: list[Moment] = []
-
-    async def main(clock: VirtualClock) -> None:
-        driver = FakeDriver(clock.now(), takes=60 * SECOND)
-        async with Live(nothing, clock) as live:
-            asyncio.get_running_loop().call_later(11, live.scope.cancel)
-            await drive(driver, FakeStores(), live, clock)
-            ended.append(clock.now() - T0)
-        assert driver.due == T0 + 21 * SECOND  # its wait was cut short, and it went on to its end
-
-    run_in_virtual_time(main, now=T0)
-    assert ended == [11 * SECOND]
-
-
-def elected(
-    work: Callable[[], Awaitable[Any]], *, release: bool = False, stop: float | None = None, hang: float | None = None
-) -> tuple[Any, Server, Moment]:
-    server = Server()
-    options = LeaderElectionOptions(
-        identity="me", resource_name="bar", resource_namespace="foo", renew_deadline=timedelta(seconds=10)
-    )
-
-    async def main(clock: VirtualClock) -> tuple[Any, Moment]:
-        async def perform(action: Action) -> Outcome:
-            if hang is not None and clock.now() - T0 >= hang * SECOND and not isinstance(action, Emit | Observe):
-                await asyncio.sleep(3600)
-            return server.perform(action, clock.now())
-
-        async with Live(perform, clock) as live:
-            if stop is not None:
-                asyncio.get_running_loop().call_later(stop, live.scope.cancel)
-            found: Any = None
-            try:
-                found = await lead(LeaderElector(options), live, work, release=release)
-            except LostLeadershipError as error:
-                found = error
-            return found, clock.now() - T0
-
-    found, took = run_in_virtual_time(main, now=T0)
-    return found, server, took
-
-
-def test_work_is_done_by_the_leader() -> None:
-    found, server, took = elected(lambda: asyncio.sleep(60, "done"), release=True)
-    assert (found, took) == ("done", 60 * SECOND)
-    assert server.holders[-1] == ""
-    assert server.asked.count("patch") == 32  # at 0, 2, ..., 60 s, and the release
-    assert server.events == ["me became leader", "me stopped leading"]
-
-
-def test_the_lease_is_kept_for_the_next_start_unless_it_is_given_up() -> None:
-    _, server, _ = elected(lambda: asyncio.sleep(60))
-    assert server.holders[-1] == "me"
-
-
-def test_who_cannot_renew_stops_working() -> None:
-    stopped: list[bool] = []
-
-    async def work() -> None:
-        try:
-            await asyncio.sleep(3600)
-        finally:
-            stopped.append(True)
-
-    found, _, took = elected(work, hang=7)
-    assert isinstance(found, LostLeadershipError)
-    assert stopped == [True]
-    assert took == 18 * SECOND  # the round that began at 8 s has 10
-
-
-def test_a_fault_of_the_work_is_raised() -> None:
-    async def work() -> None:
-        await asyncio.sleep(5)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        elected(work)
-
-
-def test_stopped_before_it_led() -> None:
-    found, server, took = elected(lambda: asyncio.sleep(1, "never"), stop=30, hang=0)
-    assert (found, server.holders, took) == (None, [], 30 * SECOND)
 
 
 def test_questions_are_asked_of_the_world() -> None:

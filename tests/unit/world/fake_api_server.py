@@ -7,7 +7,6 @@ real one, too. ``minor``: what servers from 1.32 on do differently.
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -15,49 +14,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from kscale.effects import to_text
 from kscale.objects.rest_mapping import ServedResource
-from kscale.world.kubernetes.resources import EVERYWHERE
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream
 from kscale.world.protocols import Clock
-from kscale.world.simulated.patches import PatchError, json_patch, merge, strategic
+from kscale.world.simulated.patches import merge
+from unit.world.fake_api_objects import FakeObjects, FakeWatch, Object, RefusalError, only, status
 
-Object = dict[str, Any]
-Key = tuple[str, str]
+__all__ = ["BROKEN", "REFUSED", "FakeApiServer", "Late", "RefusalError", "status"]
 
 BROKEN = ConnectionFailedError("connection reset by peer", "reset")
 REFUSED = ConnectionFailedError("connect: connection refused", "refused")
 
 
-def status(code: int, reason: str, message: str = "", **details: Any) -> Object:
-    said: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
-    return {**said, "reason": reason, "code": code, **({"details": details} if details else {})}
-
-
-class RefusalError(Exception):
-    def __init__(
-        self, code: int, reason: str, message: str = "", *, retry_after: int | None = None, **details: Any
-    ) -> None:
-        super().__init__(message)
-        self.code, self.retry_after = code, retry_after
-        self.body = status(code, reason, message or reason, **details)
-
-
-class _Watch:
-    """One open watch: what it is of, and what has not been read yet."""
-
-    def __init__(self, resource: ServedResource, wants: Callable[[Object], bool], namespace: str) -> None:
-        self.resource, self.wants, self.namespace = resource, wants, namespace
-        self.queue: asyncio.Queue[bytes | ConnectionFailedError] = asyncio.Queue()
-        self.reads = 0
-
-    def send(self, type_: str, obj: Object) -> None:
-        self.queue.put_nowait(json.dumps({"type": type_, "object": obj}).encode() + b"\n")
-
-
 class _Body:
     def __init__(
-        self, code: int, watch: _Watch | None, body: bytes, headers: dict[str, str], cut: random.Random | None
+        self, code: int, watch: FakeWatch | None, body: bytes, headers: dict[str, str], cut: random.Random | None
     ) -> None:
         self.status, self.headers, self._watch, self._body, self._cut = code, headers, watch, body, cut
         self._left = b""
@@ -95,7 +66,7 @@ class _Body:
         return self._body
 
 
-class FakeApiServer:
+class FakeApiServer(FakeObjects):
     """``fault(call)`` may answer a call instead of the server (an Answer or an error), or let it happen and lose the
     answer (``late`` in its name tells so: :class:`Late`). ``cut``: a seed to cut what watches send at any byte."""
 
@@ -108,39 +79,16 @@ class FakeApiServer:
         cut: int | None = None,
         delay: float = 0.0,
     ) -> None:
-        self.clock = clock
+        super().__init__(clock, resources)
         self.minor = minor
         self.delay = delay
-        self.version = 100
         self.compacted = 0
-        self.served = {each.group_resource: each for each in (*EVERYWHERE, *resources)}
-        self.kinds: dict[str, dict[Key, Object]] = {}
-        self.log: list[tuple[int, str, str, Object, Object | None]] = []
         self.calls: list[Call] = []
-        self.watches: list[_Watch] = []
         self.fault: Callable[[Call], Answer | ConnectionFailedError | Late | None] = lambda call: None
-        self.may_evict: Callable[[Object], RefusalError | None] = lambda pod: None
-        self.scale_version = "autoscaling/v1"
         self.pages: dict[str, tuple[int, list[Object]]] = {}
         self._cut = None if cut is None else random.Random(cut)
-        self._uid = 0
 
     # -- for tests ---------------------------------------------------------------------------------------------------
-
-    def put(self, plural: str, obj: Object) -> Object:
-        """Creates or replaces an object, whatever its version."""
-        resource = self.served[plural]
-        key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        return self._store(resource, key, copy.deepcopy(obj))
-
-    def get(self, plural: str, name: str, namespace: str = "") -> Object:
-        return copy.deepcopy(self.kinds.get(plural, {})[namespace, name])
-
-    def all(self, plural: str) -> list[Object]:
-        return [copy.deepcopy(each) for _, each in sorted(self.kinds.get(plural, {}).items())]
-
-    def drop(self, plural: str, name: str, namespace: str = "") -> None:
-        self._remove(self.served[plural], (namespace, name))
 
     def compact(self) -> None:
         """Forgets how the present state came about."""
@@ -260,7 +208,7 @@ class FakeApiServer:
                 return 200, self._put_scale(resource, key, obj, body)
             case "PUT", "" | "status":
                 self._check_version(resource, obj, body)
-                return 200, self._store(resource, key, _only(obj, body, sub))
+                return 200, self._store(resource, key, only(obj, body, sub))
             case "PATCH", "" | "status" | "resize" if sub != "resize" or self.minor >= 33:
                 return 200, self._patch(resource, key, obj, call, body, sub)
         raise RefusalError(404, "NotFound", "the server could not find the requested resource")
@@ -365,7 +313,7 @@ class FakeApiServer:
             "items": items,
         }
 
-    def _watch(self, call: Call) -> _Watch:
+    def _watch(self, call: Call) -> FakeWatch:
         query = dict(call.query)
         assert query.get("watch") == "true"
         assert query.get("allowWatchBookmarks") == "true"
@@ -373,7 +321,7 @@ class FakeApiServer:
         resource, namespace, _, _ = self._locate([unquote(part) for part in call.path.strip("/").split("/")])
         wants = self._wanted(resource, namespace, call)
         version = query.get("resourceVersion", "")
-        watch = _Watch(resource, wants, namespace)
+        watch = FakeWatch(resource, wants, namespace)
         if query.get("sendInitialEvents") == "true":
             assert query.get("resourceVersionMatch") == "NotOlderThan"
             if self.minor == 33:
@@ -403,120 +351,6 @@ class FakeApiServer:
         metadata = {"resourceVersion": str(self.version), "creationTimestamp": None}
         return {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
 
-    def _tell(self, watch: _Watch, type_: str, new: Object, old: Object | None) -> None:
-        """An event as a watch with selectors sees it."""
-        before = old is not None and watch.wants(old)
-        now = type_ != "DELETED" and watch.wants(new)
-        if now:
-            watch.send("MODIFIED" if before else "ADDED", new)
-        elif before:
-            watch.send("DELETED", new)
-
-    # -- writing -----------------------------------------------------------------------------------------------------
-
-    def _event(self, resource: ServedResource, type_: str, new: Object, old: Object | None) -> None:
-        event = (self.version, type_, resource.group_resource, copy.deepcopy(new), copy.deepcopy(old))
-        self.log.append(event)
-        for watch in self.watches:
-            if watch.resource == resource:
-                self._tell(watch, type_, new, old)
-
-    def _store(self, resource: ServedResource, key: Key, obj: Object) -> Object:
-        known = self.kinds.setdefault(resource.group_resource, {})
-        old = known.get(key)
-        self.version += 1
-        metadata = obj["metadata"]
-        if old is None:
-            self._uid += 1
-            metadata.setdefault("uid", f"uid-{self._uid}")
-            metadata["creationTimestamp"] = to_text(self.clock.now())
-        metadata["resourceVersion"] = str(self.version)
-        obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
-        known[key] = obj
-        self._event(resource, "ADDED" if old is None else "MODIFIED", obj, old)
-        return obj
-
-    def _remove(self, resource: ServedResource, key: Key) -> Object:
-        obj = self.kinds[resource.group_resource].pop(key)
-        self.version += 1
-        last = copy.deepcopy(obj)
-        last["metadata"]["resourceVersion"] = str(self.version)
-        self._event(resource, "DELETED", last, obj)
-        return last
-
-    def _create(self, resource: ServedResource, namespace: str, body: Object) -> Object:
-        metadata = body["metadata"]
-        if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
-            raise RefusalError(400, "BadRequest", "the namespace of the provided object does not match the request")
-        key = (namespace, metadata["name"])
-        if key in self.kinds.get(resource.group_resource, {}):
-            text = f'{resource.group_resource} "{key[1]}" already exists'
-            raise RefusalError(409, "AlreadyExists", text, name=key[1])
-        return self._store(resource, key, body)
-
-    def _check_version(self, resource: ServedResource, obj: Object, body: Object) -> None:
-        wanted = (body.get("metadata") or {}).get("resourceVersion")
-        if wanted and wanted != obj["metadata"]["resourceVersion"]:
-            name = obj["metadata"]["name"]
-            text = f'Operation cannot be fulfilled on {resource.group_resource} "{name}": the object has been modified'
-            raise RefusalError(409, "Conflict", text, name=name)
-
-    def _patch(self, resource: ServedResource, key: Key, obj: Object, call: Call, body: Any, sub: str) -> Object:
-        try:
-            match call.content_type:
-                case "application/merge-patch+json":
-                    new = merge(obj, body)
-                case "application/strategic-merge-patch+json":
-                    new = strategic(obj, body)
-                case "application/json-patch+json":
-                    new = json_patch(obj, body)
-                case other:
-                    raise RefusalError(
-                        415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {other}"
-                    )
-        except PatchError as error:
-            raise RefusalError(422, "Invalid", str(error)) from None
-        self._check_version(resource, obj, new)
-        new["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
-        if new == obj:
-            return obj
-        whole = resource.kind == "VerticalPodAutoscalerCheckpoint"  # it has no status apart
-        return self._store(resource, key, new if whole else _only(obj, new, sub))
-
-    def _delete(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> tuple[int, Object]:
-        wanted = (body.get("preconditions") or {}).get("uid")
-        if wanted and wanted != obj["metadata"]["uid"]:
-            text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {obj['metadata']['uid']}"
-            raise RefusalError(409, "Conflict", text)
-        return 200, self._remove(resource, key)
-
-    def _evict(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> tuple[int, Object]:
-        assert body["kind"] == "Eviction"
-        assert body["apiVersion"] == "policy/v1"
-        refusal = self.may_evict(obj)
-        if refusal is not None:
-            raise refusal
-        self._remove(resource, key)
-        return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
-
-    def _scale(self, obj: Object) -> Object:
-        spec, held = obj.get("spec", {}), obj.get("status", {})
-        metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
-        selector = spec.get("selector", {}).get("matchLabels", {})
-        text = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
-        said: Any = text if self.scale_version == "autoscaling/v1" else selector
-        return {
-            "kind": "Scale", "apiVersion": self.scale_version, "metadata": metadata,
-            "spec": {"replicas": spec.get("replicas", 1)},
-            "status": {"replicas": held.get("replicas", 0), "selector": said},
-        }  # fmt: skip
-
-    def _put_scale(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> Object:
-        assert (body["kind"], body["apiVersion"]) == ("Scale", self.scale_version)
-        self._check_version(resource, obj, body)
-        stored = self._store(resource, key, merge(obj, {"spec": {"replicas": body["spec"].get("replicas", 0)}}))
-        return self._scale(stored)
-
 
 class Late:
     """It has happened, and nobody hears of it."""
@@ -528,12 +362,3 @@ class Late:
 def _headers(refusal: RefusalError) -> dict[str, str]:
     after = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
     return {"content-type": "application/json", **after}
-
-
-def _only(old: Object, new: Object, sub: str) -> Object:
-    """What a sub-resource may change."""
-    if sub == "status":
-        return {**copy.deepcopy(old), "status": new.get("status", {})}
-    if sub == "":
-        return {**copy.deepcopy(new), **({"status": old["status"]} if "status" in old else {})}
-    return copy.deepcopy(new)

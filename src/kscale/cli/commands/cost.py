@@ -8,7 +8,8 @@ import msgspec
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Clusters, read
+from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural, pods
 

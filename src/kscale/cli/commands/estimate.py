@@ -10,7 +10,8 @@ import typer
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, AskedClusters, manifests, read
+from kscale.cli.inputs import DUMP_HELP, manifests, read
+from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.words import pods, program, rejections

@@ -10,7 +10,8 @@ import typer
 from kscale.capacity.records import Explanation, NodeVerdict, PluginVerdict, Shortage
 from kscale.cli.completion import explained
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, NamingClusters, check_namespace, namespaces_of, read
+from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
+from kscale.cli.live_inputs import NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
 from kscale.objects.core import Pod

@@ -8,7 +8,7 @@ import typer
 
 from kscale.cli.commands.hpa import answer
 from kscale.cli.hpa_options import ControllerFlags
-from kscale.cli.inputs import NamingSource
+from kscale.cli.live_inputs import NamingClusters
 from kscale.cli.output import Answer, Show
 
 __all__ = ["command"]
@@ -20,7 +20,7 @@ def command(
         typer.Argument(metavar="[NS/]NAME...", help="The HPAs to explain; without a namespace, -n or default."),
     ],
     *,
-    source: NamingSource,
+    source: NamingClusters,
     controller: ControllerFlags,
     show: Show,
     metrics: Annotated[

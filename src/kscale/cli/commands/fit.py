@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.capacity.records import FitReport, WorkloadFit
-from kscale.cli.inputs import DUMP_HELP, NamingClusters, check_namespace, manifests, namespaces_of, read
+from kscale.cli.inputs import DUMP_HELP, check_namespace, manifests, namespaces_of, read
+from kscale.cli.live_inputs import NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import object_name, on_nodes, plural, rejections
 

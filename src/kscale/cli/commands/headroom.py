@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Clusters, manifests, read
+from kscale.cli.inputs import DUMP_HELP, manifests, read
+from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import headroom_blocks
 from kscale.cli.words import object_name, on_nodes, plural, pods

@@ -1,26 +1,33 @@
-"""``kscale hpa``: what the HorizontalPodAutoscalers of a dump would do."""
+"""``kscale hpa``: what the HorizontalPodAutoscalers of a dump, or of a live cluster, would do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from kscale.cli.failures import of_dump
 from kscale.cli.hpa_options import ControllerFlags
-from kscale.cli.inputs import SHOWN, NamingSource, Source, check_namespace
+from kscale.cli.inputs import SHOWN, check_namespace
+from kscale.cli.live_inputs import AskedClusters, NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import hpa_blocks
+from kscale.cli.terminal import Terminal
 from kscale.cli.words import counted, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
+from kscale.hpa.dump import Dump
 from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.state import ControllerState
+
+if TYPE_CHECKING:
+    from kscale.world.kubernetes.client import Client
+    from kscale.world.kubernetes.listing import Listing
 
 __all__ = ["answer", "command"]
 
@@ -34,7 +41,7 @@ def command(
         typer.Argument(metavar="[NAME|NS/NAME]...", help="Explain these HPAs: pod groups and every intermediate."),
     ] = None,
     *,
-    source: Source,
+    source: AskedClusters,
     controller: ControllerFlags,
     show: Show,
     metrics: Annotated[
@@ -66,7 +73,7 @@ def command(
     """What would the HPAs do? Current and desired size, the metric that decided, and the rule that held it back.
 
     Reads HPAs (v1, v2), KEDA ScaledObjects, their scale targets, pods, and metrics lists (metrics.k8s.io,
-    custom.metrics.k8s.io, external.metrics.k8s.io).
+    custom.metrics.k8s.io, external.metrics.k8s.io); of a live cluster, what its API server answers now.
     """
     if names and source.selector:
         raise typer.BadParameter("-l and the names of HPAs exclude each other", param_hint="-l")
@@ -86,7 +93,7 @@ def command(
 
 def answer(
     names: Sequence[str],
-    source: NamingSource,
+    source: NamingClusters | AskedClusters,
     show: Show,
     *,
     options: HPAOptions,
@@ -101,8 +108,8 @@ def answer(
     if fail_on and fail_on not in _FAIL_ON:
         raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")
     source.check()
-    with show.terminal.step(f"reading {source.what}"), of_dump():
-        dump = read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
+    given, at = _state(state), _moment(now)
+    dump = _read(source, show.terminal, metrics, ControllerState() if state == "fresh" else given, options)
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")
@@ -125,7 +132,6 @@ def answer(
         if unknown:
             raise InputError([Problem(f"no HorizontalPodAutoscaler {name} in the input") for name in unknown])
         chosen = [dump.hpas[name] for name in names]
-    given, at = _state(state), _moment(now)
     if given is not None and at is None and dump.newest == ZERO_TIME:
         raise typer.BadParameter("the input holds no time: a state of the past needs to be told", param_hint="--now")
     with show.terminal.step("deciding"):
@@ -148,6 +154,31 @@ def answer(
     return Answer(
         told, lambda: view(report, changed_only), exit_code=1 if failed else 0, blocks=lambda: hpa_blocks(told)
     )
+
+
+def _read(
+    source: NamingClusters | AskedClusters,
+    terminal: Terminal,
+    metrics: Sequence[str],
+    state: ControllerState | None,
+    options: HPAOptions,
+) -> Dump:
+    """What HPAs are decided from, of files or of a live cluster."""
+    with terminal.step(f"reading {source.what}") as tell, of_dump():
+        if not source.live:
+            return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
+        if metrics:
+            raise typer.BadParameter("a live cluster is asked for its metrics", param_hint="--metrics")
+        from kscale.drivers.live_dump import read_live_dump
+        from kscale.world.clock import SystemClock
+
+        def question(client: Client) -> Awaitable[tuple[Dump, Listing]]:
+            strict, shown = not source.skip_invalid, source.shown(tell)
+            return read_live_dump(client, SystemClock(), state=state, options=options, strict=strict, tell=shown)
+
+        dump, listing = source.ask(question)
+    source.say_refused(listing, terminal)
+    return dump
 
 
 def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:

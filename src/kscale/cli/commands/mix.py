@@ -13,7 +13,8 @@ import msgspec
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, AskedClusters, read
+from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.words import pods as pods_text

@@ -10,8 +10,9 @@ import msgspec
 import typer
 
 from kscale.cli.completion import strategy_names
-from kscale.cli.inputs import Clusters, say_read
+from kscale.cli.inputs import say_read
 from kscale.cli.kinds import kind_of
+from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer
 from kscale.cli.prometheus_options import UsageFlags
 from kscale.cli.recommend_options import History, Settings, Shape, fail_level, recommender_options, setting_of
@@ -123,8 +124,8 @@ def command(
     source.check()
     source.check_alone(("-o", show.output if show.output in (Shape.VPA, Shape.PATCH) else None))
     threads = source.threads or _THREADS
-    with terminal.step(f"reading {source.what}"):
-        cluster = source.load(terminal)
+    with terminal.step(f"reading {source.what}") as tell:
+        cluster = source.load(terminal, tell)
     if cluster.report is not None:
         say_read(cluster.report, source.what, terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []

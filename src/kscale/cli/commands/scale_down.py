@@ -9,7 +9,8 @@ import typer
 
 from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Clusters, read
+from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.live_inputs import Clusters
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import scale_down_blocks

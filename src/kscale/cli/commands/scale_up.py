@@ -15,7 +15,8 @@ from kscale.cli.completion import expanders
 from kscale.cli.expander_options import check_expanders, expander_input, ranker
 from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, AskedClusters, read
+from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Show
 from kscale.cli.pictures import scale_up_blocks

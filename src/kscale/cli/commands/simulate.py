@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from kscale.cli.inputs import BeginningCluster, read_cluster
+from kscale.cli.inputs import read_cluster
+from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import simulation_blocks
 from kscale.cli.words import pods

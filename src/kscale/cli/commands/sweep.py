@@ -14,7 +14,8 @@ import typer
 
 from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, seconds, simulator
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Clusters, read
+from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural

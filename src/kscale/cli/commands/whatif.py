@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Clusters, read
+from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from kscale.effects import ApiError
 from kscale.world.kubernetes.calls import list_call
 from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.reflector import PAGE_SIZE
 from kscale.world.kubernetes.resources import Resources
 
-__all__ = ["NEEDED", "READ", "Listing", "list_cluster"]
+__all__ = ["NEEDED", "NEEDED_FOR_HPAS", "READ", "READ_FOR_HPAS", "Listing", "Tell", "list_cluster"]
 
 NEEDED: Final = ("Node", "Pod")
 """Without these there is no answer."""
@@ -26,9 +27,15 @@ READ: Final = (
     "ResourceSlice", "DeviceClass",
 )  # fmt: skip
 """Kinds in the order in which they are listed. Secrets and ConfigMaps are not read."""
+NEEDED_FOR_HPAS: Final = ("HorizontalPodAutoscaler", "Pod")
+READ_FOR_HPAS: Final = (*NEEDED_FOR_HPAS, "Deployment", "StatefulSet")
+"""Those of :data:`READ` that decisions of HPAs depend on; scales of what else they scale are asked for one by one."""
 
 _GONE, _FORBIDDEN, _NOT_FOUND = 410, 403, 404
 _AT_A_TIME = 4
+
+Tell = Callable[[int, int], None]
+"""Told of progress: how many objects have come, and how many are known to come in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,55 +46,82 @@ class Listing:
     refused: dict[str, str]
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
 
 
 class _Page(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    items: list[msgspec.Raw] | None = None
 
 
-async def list_cluster(client: Client, kinds: Sequence[str] = READ) -> Listing:
+async def list_cluster(
+    client: Client,
+    kinds: Sequence[str] = READ,
+    *,
+    needed: Collection[str] = NEEDED,
+    tell: Tell = lambda *_: None,
+) -> Listing:
     """The objects of all kinds in all namespaces. A kind that the server does not have has no objects.
 
-    Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` where one of :data:`NEEDED` cannot be listed, and
-    where another list fails for anything but a lack of rights.
+    Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` where ``needed`` kinds may not be listed (with
+    what the server says of each), and where a list fails for anything but a lack of rights.
     """
-    resources = Resources(client)
+    lists = _Lists(client, tell)
     turns = asyncio.Semaphore(_AT_A_TIME)
 
-    async def of(kind: str) -> list[bytes] | str:
+    async def of(kind: str) -> list[bytes] | ApiError:
         async with turns:
             try:
-                return await _list(client, resources, kind)
+                return await lists.pages(kind)
             except RequestFailedError as error:
-                if kind not in NEEDED and error.error.code == _NOT_FOUND:
+                if error.error.code == _NOT_FOUND and kind not in needed:
                     return []
-                if kind not in NEEDED and error.error.code == _FORBIDDEN:
-                    return error.error.message
+                if error.error.code == _FORBIDDEN:
+                    return error.error
                 raise
 
-    found = await asyncio.gather(*(of(kind) for kind in kinds))
-    pages = [page for each in found if isinstance(each, list) for page in each]
-    refused = {kind: each for kind, each in zip(kinds, found, strict=True) if isinstance(each, str)}
-    return Listing(pages, refused)
+    found = dict(zip(kinds, await asyncio.gather(*map(of, kinds)), strict=True))
+    refused = {kind: each for kind, each in found.items() if isinstance(each, ApiError)}
+    if missing := [error for kind, error in refused.items() if kind in needed]:
+        text = "; ".join(error.message for error in missing)
+        raise RequestFailedError(msgspec.structs.replace(missing[0], message=text))
+    pages = [page for each in found.values() if isinstance(each, list) for page in each]
+    return Listing(pages, {kind: error.message for kind, error in refused.items()})
 
 
-async def _list(client: Client, resources: Resources, kind: str) -> list[bytes]:
-    """The pages of a list; all in one where the server has lost what a page would go on with (upstream:
-    ``client-go/tools/pager``)."""
-    resource = await resources.of_kind(kind)
-    pages: list[bytes] = []
-    limit, more = PAGE_SIZE, ""
-    while True:
-        try:
-            answer = await client.call(list_call(resource, "", limit=limit, more=more))
-        except RequestFailedError as error:
-            if not more or error.error.code != _GONE:
-                raise
-            pages, limit, more = [], 0, ""
-            continue
-        pages.append(answer.body)
-        more = msgspec.json.decode(answer.body, type=_Page).metadata.continue_
-        if not more:
-            return pages
+class _Lists:
+    """``come``: objects so far; ``rest``: how many are still to come of each kind that is being listed."""
+
+    def __init__(self, client: Client, tell: Tell) -> None:
+        self._client = client
+        self._resources = Resources(client)
+        self._tell = tell
+        self._come = 0
+        self._rest: dict[str, int] = {}
+
+    async def pages(self, kind: str) -> list[bytes]:
+        """The pages of a list; all in one where the server has lost what a page would go on with (upstream:
+        ``client-go/tools/pager``)."""
+        resource = await self._resources.of_kind(kind)
+        pages: list[bytes] = []
+        limit, more, come = PAGE_SIZE, "", 0
+        while True:
+            try:
+                answer = await self._client.call(list_call(resource, "", limit=limit, more=more))
+            except RequestFailedError as error:
+                if not more or error.error.code != _GONE:
+                    raise
+                self._come -= come
+                pages, limit, more, come = [], 0, "", 0
+                continue
+            pages.append(answer.body)
+            page = msgspec.json.decode(answer.body, type=_Page)
+            count, more = len(page.items or ()), page.metadata.continue_
+            come += count
+            self._come += count
+            self._rest[kind] = page.metadata.remaining_item_count or 0
+            self._tell(self._come, self._come + sum(self._rest.values()))
+            if not more:
+                return pages

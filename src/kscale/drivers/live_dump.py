@@ -1,0 +1,45 @@
+"""The HPAs of a live cluster and all that they are decided from, read once; nothing is written."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kscale.drivers.live import Live
+from kscale.hpa.dump import Dump
+from kscale.hpa.dump_asking import ask_for_rest
+from kscale.hpa.dump_reading import read_dump
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.state import ControllerState
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.listing import NEEDED_FOR_HPAS, READ_FOR_HPAS, Listing, Tell, list_cluster
+from kscale.world.kubernetes.performer import Performer
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.protocols import Clock
+
+__all__ = ["read_live_dump"]
+
+
+async def read_live_dump(
+    client: Client,
+    clock: Clock,
+    *,
+    state: ControllerState | None = None,
+    options: HPAOptions | None = None,
+    strict: bool = True,
+    tell: Tell = lambda *_: None,
+) -> tuple[Dump, Listing]:
+    """What :func:`~kscale.hpa.dump_reading.read_dump` would read of a dump, and what was listed for it.
+
+    HPAs, pods and usual targets are listed; scales of other targets and metrics are asked for as the controller asks
+    for them, which depends on ``state`` (None: settled) and ``options``. Raises
+    :class:`~kscale.world.kubernetes.client.RequestFailedError` where HPAs or pods may not be listed, and
+    :class:`~kscale.errors.InputError` for objects that cannot be read (without ``strict`` they are left out).
+    """
+    listing = await list_cluster(client, READ_FOR_HPAS, needed=NEEDED_FOR_HPAS, tell=tell)
+    dump = read_dump(*listing.pages, strict=strict)
+    resources = Resources(client)
+    perform = Performer(client, clock, resources=resources, metrics=RESTMetrics(client, resources, clock))
+    async with Live(perform, clock) as live:
+        await live.run(partial(ask_for_rest, dump, state, options or HPAOptions()))
+    return dump, listing
