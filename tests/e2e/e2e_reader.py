@@ -143,7 +143,7 @@ def test_the_role_is_enough(filled: ControlPlane, ask: Ask, token: str, tmp_path
     ("resource", "words", "code", "said"),
     [
         ("nodes", ("headroom",), 2, 'cannot list resource "nodes" in API group "" at the cluster scope'),
-        ("limitranges", ("headroom",), 0, 'cannot list resource "limitranges" in API group "" at the cluster scope'),
+        ("limitranges", ("headroom",), 1, 'cannot list resource "limitranges" in API group "" at the cluster scope'),
         ("*/scale", ("hpa", "-o", "json"), 0, 'cannot get resource "widgets/scale" in API group "duel.example.com"'),
         (
             "horizontalpodautoscalers", ("hpa",), 2,

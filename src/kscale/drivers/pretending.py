@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.effects import ANSWERS, Action, Outcome, Refresh
+from kscale.effects import ANSWERS, Action, DeleteNodes, Outcome, Refresh
 from kscale.world.protocols import Clock, PerformLive
 
 __all__ = ["described", "pretending"]
@@ -31,7 +31,9 @@ def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
 
 
 def described(action: Any) -> str:
-    """An action on one line: its name, and what it is given, as JSON."""
+    """An action on one line: its name, and what it is given, as JSON; of nodes the names are enough."""
     given = {name: getattr(action, name) for name in action.__struct_fields__}
+    if isinstance(action, DeleteNodes):
+        del given["objects"]
     text = msgspec.json.encode({name: value for name, value in given.items() if value}, enc_hook=repr).decode()
     return f"{type(action).__name__} {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 
 __all__ = [
@@ -50,12 +51,14 @@ class DecreaseTargetSize(msgspec.Struct, frozen=True, kw_only=True):
 class DeleteNodes(msgspec.Struct, frozen=True, kw_only=True):
     """Delete nodes of a group in one call, and lower its target size with them.
 
-    ``nodes`` are names of nodes or, of instances that never registered, their provider ids. ``force``: without regard
-    to the minimum size and the like (``ForceDeleteNodes``).
+    ``nodes`` are names of nodes or, of instances that never registered, their provider ids. ``objects``: these nodes as
+    they were when their deletion began; the cloud is asked by them, whatever has become of them since (one may be gone,
+    or another have taken its name). ``force``: without regard to the minimum size and the like (``ForceDeleteNodes``).
     """
 
     group: str
     nodes: tuple[str, ...]
+    objects: tuple[Node, ...] = ()
     force: bool = False
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kscale.drivers.virtual import changes_something
-from kscale.effects import Action, Moment, Outcome, Perform, PutScale, to_text
+from kscale.effects import Action, DeleteNodes, Moment, Outcome, Perform, PutScale, to_text
 from kscale.objects.base import enc_hook
 
 __all__ = ["Decision", "DecisionLog"]
@@ -49,6 +49,8 @@ class DecisionLog:
     def _note(self, by: str, action: Action, now: Moment, outcome: Outcome) -> None:
         name = type(action).__name__
         (self.done if outcome.error is None else self.refused)[name] += 1
+        if isinstance(action, DeleteNodes):  # their names are enough
+            action = msgspec.structs.replace(action, objects=())
         arguments: dict[str, Any] = msgspec.to_builtins(action, enc_hook=enc_hook)
         if isinstance(action, PutScale):  # of the scale, whose it is
             arguments |= {"scale": None, "name": action.scale.metadata.name}

@@ -56,11 +56,13 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
     raise TypeError(f"this world cannot carry out {type(action).__name__}")
 
 
-def nodes_named(names: Sequence[str], known: Mapping[str, KubeObject]) -> list[Node]:
-    """The nodes of these names; of an instance that is none, what is known: its id."""
+def nodes_named(action: HasInstances | DeleteNodes, known: Mapping[str, KubeObject]) -> list[Node]:
+    """The nodes that an action names: as it holds them, else as they are ``known`` now; of an instance that is none,
+    what is known: its id."""
+    held = {node.name: node for node in action.objects} if isinstance(action, DeleteNodes) else {}
     found = []
-    for name in names:
-        node = known.get(name)
+    for name in action.nodes:
+        node = held.get(name) or known.get(name)
         if not isinstance(node, Node):
             node = Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
         found.append(node)

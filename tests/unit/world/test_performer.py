@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kscale.drivers.pretending import described
 from kscale.effects import (
     SECOND,
     Action,
@@ -299,6 +300,18 @@ def test_nodes_that_the_cloud_is_asked_about_are_as_the_watches_have_brought_the
     has, deleted = performed(*asked, groups=cloud, stores=Behind())
     assert (has.value, deleted.error) == ({"n1": True}, None)
     assert cloud.asked == [("delete", "a", [("n1", "fake:///n1")], False)]
+
+
+def test_a_node_is_deleted_as_it_was_when_its_deletion_began() -> None:
+    """Whatever has become of it: its object is gone, or another machine has its name."""
+    held, other = (Node(metadata=ObjectMeta(name="n1")) for _ in range(2))
+    held.spec.provider_id, other.spec.provider_id = "fake:///old", "fake:///new"
+    cloud = FakeCloud()
+    action = DeleteNodes(group="a", nodes=("n1",), objects=(held,))
+    for stores in (FakeStores(), FakeStores(other)):
+        performed(action, groups=cloud, stores=stores)
+    assert cloud.asked == [("delete", "a", [("n1", "fake:///old")], False)] * 2
+    assert described(action) == 'DeleteNodes {"group":"a","nodes":["n1"]}'
 
 
 def test_the_cloud() -> None:

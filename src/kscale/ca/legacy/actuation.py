@@ -151,7 +151,7 @@ def _ask_cloud(
     if group is None:
         text = f"picked node that doesn't belong to a node group: {node.name}"
         return AutoscalerError(INTERNAL_ERROR, text)
-    refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=(node.name,)))).error
+    refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=(node.name,), objects=(node,)))).error
     if refusal is not None:
         return AutoscalerError(CLOUD_PROVIDER_ERROR, f"failed to delete {node.name}: {refusal.message}")
     yield from p.emit(node_event(node, "Normal", "ScaleDown", "node removed by cluster autoscaler"))

@@ -40,7 +40,8 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """``pages``: lists as the server wrote them; ``refused``: kinds that may not be listed, and why."""
+    """``pages``: lists as the server wrote them, those that are not empty; ``refused``: kinds that may not be listed,
+    and why."""
 
     pages: list[bytes]
     refused: dict[str, str]
@@ -116,8 +117,9 @@ class _Lists:
                 self._come -= come
                 pages, limit, more, come = [], 0, "", 0
                 continue
-            pages.append(answer.body)
             page = msgspec.json.decode(answer.body, type=_Page)
+            if page.items:
+                pages.append(answer.body)
             count, more = len(page.items or ()), page.metadata.continue_
             come += count
             self._come += count

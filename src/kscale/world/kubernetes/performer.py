@@ -255,7 +255,7 @@ class Performer:
                 await self._stores.caught_up()
                 async with self._turn:
                     known = {node.name: node for node in self._stores.objects("Node")}
-            nodes = nodes_named(action.nodes, known)
+            nodes = nodes_named(action, known)
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _need(self, part: _T | None, action: Action) -> _T:

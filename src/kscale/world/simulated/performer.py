@@ -35,7 +35,7 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError
-from kscale.objects.core import Pod
+from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.nodegroup import ProviderError
@@ -217,8 +217,10 @@ class SimulatedPerformer:
     # -- the cloud ---------------------------------------------------------------------------------------------------
 
     def _ask_cloud(self, action: Action) -> Any:
-        named = action.nodes if isinstance(action, HasInstances | DeleteNodes) else ()
-        return ask_cloud(self._cloud, action, nodes_named(named, self._view.of("Node")))
+        nodes: Sequence[Node] = ()
+        if isinstance(action, HasInstances | DeleteNodes):
+            nodes = nodes_named(action, self._view.of("Node"))
+        return ask_cloud(self._cloud, action, nodes)
 
 
 def _kept(made: KubeObject, held: KubeObject) -> Any:

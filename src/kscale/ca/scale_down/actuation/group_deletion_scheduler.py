@@ -78,7 +78,8 @@ class GroupDeletionScheduler:
             return
         failure = yield from self._prepare(p, node, pods, drain, force)
         if failure is not None and force:
-            refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=(node.metadata.name,), force=True))).error
+            asked = DeleteNodes(group=group.id, nodes=(node.metadata.name,), objects=(node,), force=True)
+            refusal = (yield from p.act(asked)).error
             if refusal is None:
                 failure = None  # and the node is passed on like any other, as upstream has it
             else:

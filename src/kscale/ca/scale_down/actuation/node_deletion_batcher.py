@@ -55,7 +55,7 @@ class NodeDeletionBatcher:
     def _delete(
         self, p: Progress, nodes: Sequence[tuple[Node, bool]], group: str, groups: Groups
     ) -> StepsOf[Batching, None]:
-        error = yield from self._ask_cloud(p, tuple(node.metadata.name for node, _ in nodes), groups)
+        error = yield from self._ask_cloud(p, tuple(node for node, _ in nodes), groups)
         known = groups.get(group)
         template = None if known is None or known.template_error is not None else known.template
         slices = [] if template is None else template.resource_slices
@@ -67,8 +67,9 @@ class NodeDeletionBatcher:
                 yield from self._ending.failed(p, node, group, drain, result)
 
     def _ask_cloud(
-        self, p: Progress, names: tuple[str, ...], groups: Groups
+        self, p: Progress, nodes: tuple[Node, ...], groups: Groups
     ) -> StepsOf[DeleteNodes, AutoscalerError | None]:
+        names = tuple(node.metadata.name for node in nodes)
         try:
             group = groups.of_node(names[0])
         except ProviderError as error:
@@ -76,7 +77,7 @@ class NodeDeletionBatcher:
             return AutoscalerError(CLOUD_PROVIDER_ERROR, text)
         if group is None:
             return AutoscalerError(INTERNAL_ERROR, f"picked node that doesn't belong to a node group: {names[0]}")
-        refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=names))).error
+        refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=names, objects=nodes))).error
         if refusal is None:
             return None
         self._ending.tracker.register_failed_scale_down(group.id, p.now)
