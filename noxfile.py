@@ -121,6 +121,14 @@ def lowest(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
 
 
+@nox.session
+def ray(session: nox.Session) -> None:
+    """Sweeps on a local Ray: of hundreds of megabytes, and installed here alone."""
+    session.run("pip", "uninstall", "-q", "-y", "kscale-core")
+    session.install(f"{tree_wheel(session)}[{EXTRAS},ray]", *groups("test"))
+    session.run("python", "-m", "pytest", "-n", "0", "-q", "tests/unit/capacity/test_ray.py", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def api(session: nox.Session) -> None:
     """The public API against that of the last release; `-- --write` at a release."""

@@ -64,7 +64,7 @@ def test_mix_of_karpenters_pods(benchmark: Any, data_dir: Path) -> None:
 
     def decide() -> kscale.MixPlan:
         began = time.process_time()
-        plan = kscale.mix(snapshot, offers)
+        plan = kscale.mix(snapshot, offers, options=kscale.MixOptions(threads=2))
         benchmark.extra_info["cpu_seconds"] = round(time.process_time() - began, 2)
         return plan
 

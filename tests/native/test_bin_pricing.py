@@ -107,14 +107,22 @@ def table_of(problem: dict[str, np.ndarray], weights: np.ndarray, unit: int) -> 
     two = demand.shape[1] > 1
     priced = demand[:, 2] if demand.shape[1] > 2 else np.zeros(len(demand), dtype=np.int64)
     value = np.maximum(problem["value"] - weights[:, None] * priced, 0)
-    width, height = int(capacity[:, 0].max()) // unit + 1, (int(capacity[:, 1].max()) if two else 0) + 1
+    width, all_parts = int(capacity[:, 0].max()) // unit + 1, int(capacity[:, 1].max()) if two else 0
+    parts = demand[:, 1] if two else np.zeros(len(demand), dtype=np.int64)
+    rows = len(demand) + 1 + parted(parts) * all_parts
     return {
         "value": np.ascontiguousarray(value, dtype=np.int64),
         "units": (demand[:, 0] // unit).astype(np.int32),
-        "parts": (demand[:, 1] if two else np.zeros(len(demand))).astype(np.int32),
+        "parts": parts.astype(np.int32),
         "limit": np.minimum(problem["most"].max(axis=0), problem["count"]).astype(np.int64),
-        "out": np.full((len(weights), len(demand) + 1, height, width), -1, dtype=np.int64),
+        "out": np.full((len(weights), rows, width), -1, dtype=np.int64),
+        "all_parts": all_parts,
     }
+
+
+def parted(parts: np.ndarray) -> int:
+    """From which item on none takes parts."""
+    return int(np.flatnonzero(parts).max(initial=-1)) + 1
 
 
 @given(bins(), st.integers(1, 3))
@@ -123,11 +131,14 @@ def test_tables_are_the_enumeration_for_every_capacity(problem, unit: int) -> No
     _bin_pricing.fill_tables(**given_, threads=2)
     table = given_["out"][0]
     sizes = np.column_stack([given_["units"], given_["parts"]]).tolist()
-    for k in range(table.shape[0]):
-        for h in range(table.shape[1]):
-            for c in range(table.shape[2]):
-                rest = (given_["value"][0][k:].tolist(), sizes[k:], given_["limit"][k:].tolist())
-                assert table[k, h, c] == packing.knapsack(*rest, [c, h])
+    with_parts = parted(given_["parts"])
+    row = 0
+    for k in range(len(sizes) + 1):
+        rest = (given_["value"][0][k:].tolist(), sizes[k:], given_["limit"][k:].tolist())
+        for h in range(given_["all_parts"] + 1 if k < with_parts else 1):
+            assert table[row].tolist() == [packing.knapsack(*rest, [c, h]) for c in range(table.shape[1])]
+            row += 1
+    assert row == len(table)
 
 
 @given(bins(), st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 60),
@@ -145,7 +156,8 @@ def test_searches_are_the_enumeration(problem, weights: list[int], unit: int, at
     def search(nodes: int, threads: int) -> list:
         return _bin_pricing.search(
             problem["value"], given_["units"], given_["parts"], problem["demand"], weight, given_["out"],
-            limit=np.array([limit_of(problem, t) for t in range(kinds)], dtype=np.int64), capacity=capacity,
+            all_parts=given_["all_parts"], capacity=capacity,
+            limit=np.array([limit_of(problem, t) for t in range(kinds)], dtype=np.int64),
             bin_units=capacity[:, 0] // unit, bin_parts=parts.copy(), at_least=np.full(kinds, at_least),
             node_limit=nodes, keep=3, threads=threads,
         )  # fmt: skip
@@ -188,12 +200,12 @@ def test_a_bin_of_realistic_size() -> None:
     value = demand[:, 0] * 1000 + demand[:, 1] // 2**20
     order = np.argsort(-demand[:, 0])
     demand, value = np.ascontiguousarray(demand[order]), value[order]
-    table = np.empty((1, 41, 1, 16_001), dtype=np.int64)
+    table = np.empty((1, 41, 16_001), dtype=np.int64)
     units, parts, limit = demand[:, 0].astype(np.int32), np.zeros(40, np.int32), np.full(40, 50)
-    _bin_pricing.fill_tables(value[None].copy(), units, parts, limit, table)
+    _bin_pricing.fill_tables(value[None].copy(), units, parts, limit, table, all_parts=0)
     ((best, upper, _, fillings),) = _bin_pricing.search(
-        value, units, parts, demand, np.zeros((1, 3)), table, limit=limit[None].copy(), capacity=capacity,
+        value, units, parts, demand, np.zeros((1, 3)), table, all_parts=0, limit=limit[None].copy(), capacity=capacity,
         bin_units=np.array([16_000]), bin_parts=np.array([0]), at_least=np.array([0]), node_limit=10**6,
     )  # fmt: skip
-    assert best == upper <= table[0, 0, 0, 16_000]
+    assert best == upper <= table[0, 0, 16_000]
     assert (fillings[-1] @ demand <= capacity[0]).all()

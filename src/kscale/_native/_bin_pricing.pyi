@@ -39,6 +39,7 @@ def fill_tables(
     limit: NDArray[np.int64],
     out: NDArray[np.int64],
     *,
+    all_parts: int,
     threads: int = 1,
 ) -> None: ...
 def search(
@@ -49,6 +50,7 @@ def search(
     weight: NDArray[np.float64],
     tables: NDArray[np.int64],
     *,
+    all_parts: int,
     limit: NDArray[np.int64],
     capacity: NDArray[np.int64],
     bin_units: NDArray[np.int64],

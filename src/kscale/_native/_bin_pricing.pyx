@@ -31,9 +31,10 @@ cdef extern from "kscale/bin_pricing.hpp" namespace "kscale" nogil:
 cdef extern from "kscale/knapsack_table.hpp" namespace "kscale" nogil:
     cdef cppclass c_Shape "kscale::KnapsackTables":
         c_Shape() except +
-        ptrdiff_t n_tables, n_items, all_units, all_parts
+        ptrdiff_t n_tables, n_items, n_parted, all_units, all_parts
         const int32_t* units
         const int32_t* parts
+        ptrdiff_t rows(ptrdiff_t k)
     cdef cppclass c_Search "kscale::TableSearch":
         c_Search() except +
         c_Shape shape
@@ -225,18 +226,23 @@ cdef int _check_limits(const int64_t[::1] value, const int64_t[::1] limit) excep
 
 
 cdef c_Shape _shape(
-    const int32_t[::1] units, const int32_t[::1] parts, const int64_t[:, :, :, ::1] tables
+    const int32_t[::1] units, const int32_t[::1] parts, Py_ssize_t all_parts, const int64_t[:, :, ::1] tables
 ) except *:
     cdef c_Shape shape
     cdef Py_ssize_t n = units.shape[0], i
-    all_same(n, {"parts": parts.shape[0], "items of the tables": tables.shape[1] - 1})
+    all_same(n, {"parts": parts.shape[0]})
+    if not 0 <= all_parts < (1 << 16):
+        _refuse("between 0 and 65535 parts")
     for i in range(n):
         if units[i] < 0 or parts[i] < 0:
             _refuse("negative units or parts")
-    if tables.shape[0] < 1 or not (1 <= tables.shape[2] <= (1 << 16) and 1 <= tables.shape[3] <= (1 << 30)):
+        if parts[i]:
+            shape.n_parted = i + 1
+    shape.n_tables, shape.n_items, shape.all_parts = tables.shape[0], n, all_parts
+    all_same(shape.rows(n + 1), {"rows of the tables": tables.shape[1]})
+    if tables.shape[0] < 1 or not 1 <= tables.shape[2] <= (1 << 30):
         _refuse("tables of no size, or too large")
-    shape.n_tables, shape.n_items = tables.shape[0], n
-    shape.all_parts, shape.all_units = tables.shape[2] - 1, tables.shape[3] - 1
+    shape.all_units = tables.shape[2] - 1
     if n:
         shape.units, shape.parts = &units[0], &parts[0]
     return shape
@@ -247,13 +253,18 @@ def fill_tables(
     const int32_t[::1] units not None,
     const int32_t[::1] parts not None,
     const int64_t[::1] limit not None,
-    int64_t[:, :, :, ::1] out not None,
+    int64_t[:, :, ::1] out not None,
     *,
+    Py_ssize_t all_parts,
     Py_ssize_t threads=1,
 ):
-    """``out`` int64[M, K + 1, H + 1, C + 1]: ``[m, k, h, c]`` is the most ``value[m]`` of items k, k + 1, ... that take at
-    most c units and h parts together. ``value`` int64[M, K], ``units``, ``parts`` int32[K], ``limit`` int64[K]."""
-    cdef c_Shape shape = _shape(units, parts, out)
+    """``out`` int64[M, rows, C + 1]: the most ``value[m]`` of items k, k + 1, ... that take at most c units and h parts
+    together. ``value`` int64[M, K], ``units``, ``parts`` int32[K], ``limit`` int64[K].
+
+    Rows go by k, then by h = 0, ... ``all_parts``; from the item on behind which none takes parts there is one row for
+    each item, and a last one for no item.
+    """
+    cdef c_Shape shape = _shape(units, parts, all_parts, out)
     cdef Py_ssize_t n = shape.n_items, i
     if value.shape[0] != shape.n_tables or value.shape[1] != n or limit.shape[0] != n or threads < 1:
         _refuse("shapes do not match, or no thread")
@@ -263,7 +274,7 @@ def fill_tables(
     for i in range(<Py_ssize_t>shape.n_tables):
         _check_limits(value[i], limit)
     with nogil:
-        c_fill(shape, &value[0, 0], &limit[0], threads, &out[0, 0, 0, 0])
+        c_fill(shape, &value[0, 0], &limit[0], threads, &out[0, 0, 0])
 
 
 def search(
@@ -272,8 +283,9 @@ def search(
     const int32_t[::1] parts not None,
     const int64_t[:, ::1] demand not None,
     const double[:, ::1] weight not None,
-    const int64_t[:, :, :, ::1] tables not None,
+    const int64_t[:, :, ::1] tables not None,
     *,
+    Py_ssize_t all_parts,
     const int64_t[:, ::1] limit not None,
     const int64_t[:, ::1] capacity not None,
     const int64_t[::1] bin_units not None,
@@ -294,7 +306,7 @@ def search(
     ``fillings`` int64[S, K]: the last ``keep`` improvements, best last.
     """
     cdef c_Search given
-    given.shape = _shape(units, parts, tables)
+    given.shape = _shape(units, parts, all_parts, tables)
     cdef Py_ssize_t n = given.shape.n_items, bins = capacity.shape[0], resources = capacity.shape[1], i, r
     if demand.shape[0] != n or demand.shape[1] != resources or resources < 1 or value.shape[0] != n:
         _refuse("shapes do not match")
@@ -314,7 +326,7 @@ def search(
             if demand[i, r] < 0:
                 _refuse("negative demand")
     for i in range(bins):
-        if not (0 <= bin_units[i] < tables.shape[3] and 0 <= bin_parts[i] < tables.shape[2] and 0 <= at_least[i]):
+        if not (0 <= bin_units[i] < tables.shape[2] and 0 <= bin_parts[i] <= all_parts and 0 <= at_least[i]):
             _refuse("a bin is not within the tables, or at_least is negative")
         _check_limits(value, limit[i])
         for r in range(resources):
@@ -322,7 +334,7 @@ def search(
                 _refuse("negative capacity")
     if bins == 0:
         return []
-    given.table, given.weight, given.n_resources = &tables[0, 0, 0, 0], &weight[0, 0], resources
+    given.table, given.weight, given.n_resources = &tables[0, 0, 0], &weight[0, 0], resources
     given.n_bins, given.capacity = bins, &capacity[0, 0]
     given.units, given.parts, given.at_least = &bin_units[0], &bin_parts[0], &at_least[0]
     if n:

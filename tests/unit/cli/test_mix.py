@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kscale.capacity.groups import read_groups
+from kscale.cli.commands import mix
 from unit.cli.support import kscale
 from unit.cli.test_answers import node, pod, write
 
@@ -72,3 +73,11 @@ def test_bad_usage_has_a_name(tmp_path: Path, dump: Path, more: tuple[str, ...],
     got = kscale("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", *more)
     assert got.code == 2
     assert text in " ".join(got.stderr.replace("│", " ").split())
+
+
+def test_a_budget_leaves_time_for_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 105.4, 108.4, 105.6, 108.6])
+    monkeypatch.setattr(mix.time, "monotonic", lambda: next(clock))
+    bound_is_over, plan_is_over = mix.within(10.0)
+    assert (bound_is_over(), plan_is_over()) == (False, False)
+    assert (bound_is_over(), plan_is_over()) == (True, True)

@@ -14,6 +14,7 @@ from kscale.scheduling.bounds import generation, pricing
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.generation import Generation
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.master import Master
 from kscale.scheduling.bounds.proof import Proof
 from reference import packing
 
@@ -175,3 +176,16 @@ def test_bad_arrays_are_named(arguments, text: str) -> None:
     good = {"demand": [[1]], "count": [1], "capacity": [[1]], "cost": [1]}
     with pytest.raises(InputError, match=text):
         BinKinds.of(**good | arguments)
+
+
+def test_columns_are_ranked_by_how_near_they_are_to_being_used() -> None:
+    kinds = BinKinds.of([[3], [2]], [4, 3], [[6], [7]], [10, 15])
+    master = Master(kinds)
+    master.add(np.array([0, 1, 0]), np.array([[1, 0], [1, 1], [2, 0]]))
+    solved = master.solve()
+    assert solved.values.tolist() == pytest.approx([0.0, 3.0, 0.5])
+    master.add(np.array([0]), np.array([[0, 3]]))  # not in the solution yet, and worth more than it costs
+    assert solved.prices.tolist() == pytest.approx([5.0, 10.0])
+    order = master.ranked(solved).tolist()
+    assert (sorted(order[:2]), order[2:]) == ([1, 2], [3, 0])
+    assert len(master.reduced(2).kind) == 2

@@ -21,79 +21,86 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 constexpr double kMostValue = 9007199254740992.0;  // 2^53: no filling is worth more
 
-struct Plane {
-  std::ptrdiff_t width;   // units + 1
-  std::ptrdiff_t height;  // parts + 1
+// What can be had of the items behind one, and where what can be had with it goes: rows of `width` entries, one for each
+// number of parts. `step`: from one row of `from` to the next, 0 where one row serves them all.
+struct Rows {
+  std::ptrdiff_t width;
+  std::ptrdiff_t height;
+  std::ptrdiff_t step;
+  const std::int64_t* from;
+  std::int64_t* to;
 };
 
-// One item that is there once: reads `from`, writes `to`.
-void once(const Plane& plane, std::int64_t units, std::int64_t parts, std::int64_t value, const std::int64_t* from,
-          std::int64_t* to) {
-  for (std::ptrdiff_t h = 0; h < plane.height; ++h) {
-    const std::int64_t* row = from + h * plane.width;
-    std::int64_t* out = to + h * plane.width;
-    if (h < parts || units >= plane.width) {
-      std::copy(row, row + plane.width, out);
+// One item that is there once.
+void once(const Rows& rows, std::int64_t units, std::int64_t parts, std::int64_t value) {
+  for (std::ptrdiff_t h = 0; h < rows.height; ++h) {
+    const std::int64_t* row = rows.from + h * rows.step;
+    std::int64_t* out = rows.to + h * rows.width;
+    if (h < parts || units >= rows.width) {
+      std::copy(row, row + rows.width, out);
       continue;
     }
     std::copy(row, row + units, out);
-    at_cpu_level<best_of>(row + units, from + (h - parts) * plane.width, value, plane.width - units, out + units);
+    at_cpu_level<best_of>(row + units, rows.from + (h - parts) * rows.step, value, rows.width - units, out + units);
   }
 }
 
 // One item without limit: every entry may build on one that holds the item already.
-void unlimited(const Plane& plane, std::int64_t units, std::int64_t parts, std::int64_t value, const std::int64_t* from,
-               std::int64_t* to) {
-  for (std::ptrdiff_t h = 0; h < plane.height; ++h) {
-    const std::int64_t* row = from + h * plane.width;
-    std::int64_t* out = to + h * plane.width;
-    if (h < parts || units >= plane.width) {
-      std::copy(row, row + plane.width, out);
+void unlimited(const Rows& rows, std::int64_t units, std::int64_t parts, std::int64_t value) {
+  for (std::ptrdiff_t h = 0; h < rows.height; ++h) {
+    const std::int64_t* row = rows.from + h * rows.step;
+    std::int64_t* out = rows.to + h * rows.width;
+    if (h < parts || units >= rows.width) {
+      std::copy(row, row + rows.width, out);
       continue;
     }
     std::copy(row, row + units, out);
-    const std::int64_t* less = to + (h - parts) * plane.width;
+    const std::int64_t* less = rows.to + (h - parts) * rows.width;
     if (parts > 0) {
-      at_cpu_level<best_of>(row + units, less, value, plane.width - units, out + units);
+      at_cpu_level<best_of>(row + units, less, value, rows.width - units, out + units);
       continue;
     }
     // In one row: blocks as wide as the item build on the block before.
-    for (std::ptrdiff_t at = units; at < plane.width; at += units)
-      at_cpu_level<best_of>(row + at, less + at - units, value, std::min<std::ptrdiff_t>(units, plane.width - at), out + at);
+    for (std::ptrdiff_t at = units; at < rows.width; at += units)
+      at_cpu_level<best_of>(row + at, less + at - units, value, std::min<std::ptrdiff_t>(units, rows.width - at), out + at);
   }
 }
 
 void fill_table(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit, std::int64_t* spare,
                 std::int64_t* table) {
-  const Plane plane{shape.width(), shape.all_parts + 1};
-  const std::ptrdiff_t size = shape.plane();
-  std::fill(table + shape.n_items * size, table + (shape.n_items + 1) * size, 0);
+  const std::ptrdiff_t width = shape.width();
+  std::fill(table + shape.entry(shape.n_items, 0, 0), table + shape.size(), 0);
   for (std::ptrdiff_t k = shape.n_items - 1; k >= 0; --k) {
-    std::int64_t* out = table + k * size;
-    const std::int64_t* from = out + size;
+    const std::ptrdiff_t height = shape.height(k);
+    std::int64_t* out = table + shape.entry(k, 0, 0);
+    Rows rows{width, height, shape.height(k + 1) == height ? width : 0, out + height * width, out};
+    const auto copied = [&] {
+      for (std::ptrdiff_t h = 0; h < height; ++h)
+        std::copy(rows.from + h * rows.step, rows.from + h * rows.step + width, out + h * width);
+    };
     const std::int64_t s = shape.units[k], g = shape.parts[k];
     std::int64_t left = limit[k], room = kMost;  // room: how many the largest bin holds
     if (s > 0) room = std::min<std::int64_t>(room, shape.all_units / s);
     if (g > 0) room = std::min<std::int64_t>(room, shape.all_parts / g);
     if (left == 0 || room == 0 || value[k] == 0) {
-      std::copy(from, from + size, out);
+      copied();
       continue;
     }
     if (room <= left) {
-      unlimited(plane, s, g, value[k], from, out);
+      unlimited(rows, s, g, value[k]);
       continue;
     }
     // 1, 2, 4, ... and the rest: every number of copies is a sum of some of these.
-    std::int64_t* to = out;
     std::int64_t* other = spare;
     for (std::int64_t copies = 1; left > 0; copies *= 2) {
       const std::int64_t m = std::min(copies, left);
       left -= m;
-      once(plane, s * m, g * m, value[k] * m, from, to);
-      from = to;
-      std::swap(to, other);
+      once(rows, s * m, g * m, value[k] * m);
+      rows.from = rows.to;
+      rows.step = width;
+      std::swap(rows.to, other);
     }
-    if (from != out) std::copy(from, from + size, out);
+    if (rows.from != out) copied();
   }
 }
 
@@ -127,7 +134,7 @@ class Descent {
   }
 
   double bound(std::ptrdiff_t k, std::int64_t units, std::int64_t parts, double enough) const {
-    const std::int64_t* entry = s_.table + k * s_.shape.plane() + parts * s_.shape.width() + units;
+    const std::int64_t* entry = s_.table + s_.shape.entry(k, parts, units);
     const double* weight = s_.weight;
     double least = std::numeric_limits<double>::infinity();
     for (std::ptrdiff_t m = 0; m < s_.shape.n_tables; ++m, entry += s_.shape.size(), weight += s_.n_resources) {
@@ -190,7 +197,7 @@ class Descent {
 void fill_tables(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit,
                  std::ptrdiff_t threads, std::int64_t* table) {
   parallel_each(shape.n_tables, threads, [&] {
-    return [&, spare = std::vector<std::int64_t>(static_cast<std::size_t>(shape.plane()))](std::ptrdiff_t m) mutable {
+    return [&, spare = std::vector<std::int64_t>(static_cast<std::size_t>(shape.height(0) * shape.width()))](std::ptrdiff_t m) mutable {
       fill_table(shape, value + m * shape.n_items, limit, spare.data(), table + m * shape.size());
     };
   });

@@ -23,6 +23,7 @@ from kscale.scheduling.bounds.proof import Proof
 __all__ = ["Budget", "Solution", "solve"]
 
 _COLUMNS = 1_500  # that a dive starts from
+_HANDED_ON = 5_000  # columns, from one program to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
         threads=budget.threads,
     )
     work.run()
-    columns = needed[np.array(work.master.kind, dtype=np.intp)], np.array(work.master.pattern, dtype=np.int64)
+    columns = _columns(work, needed)
     proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = [_diving(strict, cell, columns, plan_effort, budget) for cell in cells]
     found, method = proving.proof, "column_generation"
@@ -94,6 +95,25 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     )
 
 
+def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """(kind, what it holds) of every filling that was found, the most useful first. ``kinds``: those it was about."""
+    master = work.master
+    if work.solved is None or not master.kind:
+        return np.zeros(0, dtype=np.intp), np.zeros((0, master.kinds.classes), dtype=np.int64)
+    order = master.ranked(work.solved)
+    return kinds[np.array(master.kind, dtype=np.intp)[order]], np.array(master.pattern, dtype=np.int64)[order]
+
+
+def _some(
+    columns: tuple[NDArray[np.intp], NDArray[np.int64]], kinds: NDArray[np.intp], size: int
+) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """The most useful columns of some of ``size`` kinds, by their position among these."""
+    place = np.full(size, -1, dtype=np.intp)
+    place[kinds] = np.arange(len(kinds))
+    mine = np.flatnonzero(place[columns[0]] >= 0)[:_HANDED_ON]
+    return place[columns[0][mine]], columns[1][mine]
+
+
 def _diving(
     strict: BinKinds,
     cell: Cell,
@@ -102,10 +122,7 @@ def _diving(
     budget: Budget,
 ) -> Packed:
     """A packing of the cell, from those of the columns that its kinds have."""
-    place = np.full(strict.size, -1)
-    place[cell.kinds] = np.arange(len(cell.kinds))
-    mine = np.flatnonzero(place[columns[0]] >= 0)
-    known = place[columns[0][mine]], columns[1][mine]
+    known = _some(columns, cell.kinds, strict.size)
     return _within(strict, cell, lambda part: _dived(part, known, effort, budget))
 
 
@@ -114,14 +131,11 @@ def _relaxed(
 ) -> Generation:
     """The bound's own program, from the fillings of the plan's on."""
     needed = candidates(kinds)
-    place = np.full(kinds.size, -1)
-    place[needed] = np.arange(len(needed))
-    mine = np.flatnonzero(place[columns[0]] >= 0)
     work = Generation(
         kinds.only(needed),
         effort,
         tolerance=budget.tolerance,
-        known=(place[columns[0][mine]], columns[1][mine]),
+        known=_some(columns, needed, kinds.size),
         threads=budget.threads,
     )
     work.run()
@@ -138,9 +152,7 @@ def _within(kinds: BinKinds, cell: Cell, pack: Callable[[BinKinds], Packed]) -> 
     return replace(packed, kind=cell.kinds[packed.kind].astype(np.int64))
 
 
-def _dived(
-    part: BinKinds, known: tuple[NDArray[np.int64], NDArray[np.int64]], effort: Effort, budget: Budget
-) -> Packed:
+def _dived(part: BinKinds, known: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget) -> Packed:
     master = Master(part)
     limit = np.minimum(part.most, part.count)
     with np.errstate(divide="ignore"):

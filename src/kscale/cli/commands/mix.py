@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
     from kscale.objects.nodegroup import NodeGroup
 
-__all__ = ["EPILOG", "command", "mix_view"]
+__all__ = ["EPILOG", "command", "mix_view", "within"]
 
 EPILOG = DUMP_HELP
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
-_BOUND_SHARE = 0.4  # of the time, for the proof
+_BOUND_SHARE, _PLAN_SHARE = 0.55, 0.3  # of the time; what is left is for the exact check
 
 
 class Which(StrEnum):
@@ -68,7 +68,13 @@ def command(
         ),
     ] = None,
     budget: Annotated[
-        float, typer.Option("--budget", min=0, metavar="SECONDS", help="Time for bound and plan.")
+        float,
+        typer.Option(
+            "--budget",
+            min=0,
+            metavar="SECONDS",
+            help="Time for bound, plan and exact check, once the files are read.",
+        ),
     ] = 10.0,
     to_groups: Annotated[
         Path | None, typer.Option("--to-groups", metavar="FILE", help="Write the plan as a groups file (JSON).")
@@ -103,11 +109,9 @@ def command(
         plan_effort=None,
         threads=source.threads or min(os.cpu_count() or 1, 8),
     )
-    end = time.monotonic() + budget
-    stop = _after(end - budget * (1.0 - _BOUND_SHARE)), _after(end)
     world = cluster if pods is Which.ALL else snapshot
     with show.terminal.step("looking for the cheapest mix"):
-        plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=stop,
+        plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=within(budget),
                    placements=show.whole)  # fmt: skip
     _write(plan, groups, to_groups, to_nodepool, show.terminal)
     return Answer(
@@ -118,8 +122,11 @@ def command(
     )
 
 
-def _after(moment: float) -> Callable[[], bool]:
-    return lambda: time.monotonic() >= moment
+def within(budget: float) -> tuple[Callable[[], bool], Callable[[], bool]]:
+    """When to end the bound, and the plan, so that everything is done so many seconds from now."""
+    began = time.monotonic()
+    end_of_bound, end_of_plan = began + budget * _BOUND_SHARE, began + budget * (_BOUND_SHARE + _PLAN_SHARE)
+    return lambda: time.monotonic() >= end_of_bound, lambda: time.monotonic() >= end_of_plan
 
 
 def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:

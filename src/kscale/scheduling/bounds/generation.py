@@ -8,6 +8,7 @@ and what they cannot find they prove not to be there: that is the bound.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ __all__ = ["Generation"]
 _FEW_NODES = 100_000  # of a search, as long as searches of so many find something
 _MOST_NODES = 1_600_000
 _HITS = 12  # kinds with a new filling after which the program is solved again
-_SMOOTHING = 0.5  # share of the best prices so far in those that are asked about
+_SMOOTHING = 0.7  # share of the best prices so far in those that are asked about
 _UNITS, _UNITS_OF_ONE = 8_000, 2_500  # of a table: what is lost by rounding has to be searched
 _BATCH = 4  # searches at a time
 _SWAPS = 6
@@ -49,7 +50,7 @@ class Generation:
         tolerance: float = 1e-4,
         integral: bool = False,
         enough: Callable[[float, int], bool] | None = None,
-        known: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+        known: tuple[NDArray[np.integer[Any]], NDArray[np.int64]] | None = None,
         prove: bool = True,
         threads: int = 1,
     ) -> None:

@@ -144,15 +144,23 @@ class Master:
             iterations=int(info.simplex_iteration_count),
         )
 
+    def ranked(self, solved: Solved) -> NDArray[np.intp]:
+        """The columns in an order: those that a solution uses, then the others, nearest to being used first. It may be
+        one of fewer columns."""
+        kind = np.array(self.kind, dtype=np.intp)
+        ask = solved.ask[kind]
+        surplus = (ask - np.array(self.pattern).reshape(len(kind), self.kinds.classes) @ solved.prices) / np.maximum(
+            ask, 1e-300
+        )
+        idle = np.ones(len(kind), dtype=bool)
+        idle[: len(solved.values)] = solved.values <= 0
+        return np.lexsort((np.arange(len(kind)), surplus, idle))
+
     def reduced(self, most: int) -> Master:
         """Another program with at most so many of the columns: those that are in use or come next."""
-        solved = self.solve()
-        patterns, kind = np.array(self.pattern), np.array(self.kind)
-        worth = patterns @ solved.prices
-        surplus = (solved.ask[kind] - worth) / np.maximum(solved.ask[kind], 1e-300)
-        order = np.lexsort((np.arange(len(kind)), surplus, solved.values <= 0))[:most]
+        best = self.ranked(self.solve())[:most]
         made = Master(self.kinds)
-        made.add(kind[order], patterns[order])
+        made.add(np.array(self.kind, dtype=np.intp)[best], np.array(self.pattern)[best])
         return made
 
     def integral(

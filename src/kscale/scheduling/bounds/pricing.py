@@ -120,8 +120,8 @@ def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> N
 @dataclass(frozen=True, slots=True)
 class Tier:
     """Kinds of bins of like size that share tables: exact in ``main`` (in units of ``unit``, about ``most_units`` in
-    the largest bin at most) and in ``few`` (-1 = none), the resources of ``priced`` priced out. ``order``: the classes,
-    largest first."""
+    the largest bin at most) and in ``few`` (-1 = none; ``all_parts``: of it in the bin that has most), the resources of
+    ``priced`` priced out. ``order``: the classes, those that take of ``few`` first, then the largest."""
 
     kinds: NDArray[np.intp]
     main: int
@@ -133,7 +133,8 @@ class Tier:
     units: NDArray[np.int32]
     parts: NDArray[np.int32]
     limit: NDArray[np.int64]
-    shape: tuple[int, int, int, int]
+    all_parts: int
+    shape: tuple[int, int, int]
     bin_units: NDArray[np.int64]
     bin_parts: NDArray[np.int64]
 
@@ -142,14 +143,15 @@ class Tier:
         """The tier of some kinds, exact in the resource ``main``, of which the largest has ``most_units`` units."""
         most = np.minimum(kinds.most[members].max(axis=0), kinds.count)
         used = np.flatnonzero(most)
-        order = used[np.argsort(-kinds.demand[used, main], kind="stable")]
         capacity = kinds.capacity[members]
-        few = _few(kinds, capacity, order, main)
-        parts = kinds.demand[order, few] if few >= 0 else np.zeros(len(order), dtype=np.int64)
+        few = _few(kinds, capacity, used, main)
+        takes = kinds.demand[used, few] if few >= 0 else np.zeros(len(used), dtype=np.int64)
+        largest_first = np.lexsort((np.arange(len(used)), -kinds.demand[used, main], takes == 0))
+        order, parts = used[largest_first], takes[largest_first]
         have = capacity[:, few] if few >= 0 else np.zeros(len(members), dtype=np.int64)
-        tables = len(_FACTORS)
-        height = int(have.max(initial=0)) + 1
-        units = max(16, min(most_units, _CELLS // (tables * height * (len(order) + 1))))
+        tables, all_parts = len(_FACTORS), int(have.max(initial=0))
+        rows = len(order) + 1 + int((parts > 0).sum()) * all_parts  # one serves all that take no parts
+        units = max(16, min(most_units, _CELLS // (tables * rows)))
         top = int(capacity[:, main].max(initial=0))
         unit = _unit(kinds.demand[order, main], kinds.count[order], top, units)
         priced = [r for r in range(kinds.demand.shape[1]) if r not in (main, few)]
@@ -164,7 +166,8 @@ class Tier:
             units=(kinds.demand[order, main] // unit).astype(np.int32),
             parts=parts.astype(np.int32),
             limit=most[order].astype(np.int64),
-            shape=(tables, len(order) + 1, height, top // unit + 1),
+            all_parts=all_parts,
+            shape=(tables, rows, top // unit + 1),
             bin_units=capacity[:, main] // unit,
             bin_parts=have.astype(np.int64),
         )
@@ -250,9 +253,12 @@ class Tables:
             self._weight[m] = weights / 2.0**_WEIGHT_BITS
             value[m] = np.maximum(values.value[tier.order] - _times(kinds.demand[tier.order], weights, up=False), 0)
             rests.append(_times(kinds.capacity[tier.kinds], weights, up=True))
-        _bin_pricing.fill_tables(value, tier.units, tier.parts, tier.limit, self.table, threads=threads)
+        _bin_pricing.fill_tables(
+            value, tier.units, tier.parts, tier.limit, self.table, all_parts=tier.all_parts, threads=threads
+        )
+        first = tier.bin_parts if tier.parts.any() else 0  # the row of all items
         for m, rest in enumerate(rests):
-            upper = np.minimum(upper, self.table[m, 0, tier.bin_parts, tier.bin_units] + rest)
+            upper = np.minimum(upper, self.table[m, first, tier.bin_units] + rest)
         self.upper: NDArray[np.int64] = upper
         """int64: proven, of the kinds of the tier."""
 
@@ -277,6 +283,7 @@ class Tables:
             np.ascontiguousarray(kinds.demand[tier.order]),
             self._weight,
             self.table,
+            all_parts=tier.all_parts,
             limit=np.ascontiguousarray(limit, dtype=np.int64),
             capacity=np.ascontiguousarray(kinds.capacity[members]),
             bin_units=tier.bin_units[chosen],

@@ -8,21 +8,30 @@ namespace kscale {
 
 // Knapsacks in one or two dimensions, for every capacity at once: units (0..all_units) and, where there are few of
 // something, parts (0..all_parts). Several tables, of the same items at other values.
+//
+// Of the items from `n_parted` on none takes parts: what can be had of them is the same for any number of parts, and is
+// in one row.
 struct KnapsackTables {
   std::ptrdiff_t n_tables = 0;
   std::ptrdiff_t n_items = 0;
+  std::ptrdiff_t n_parted = 0;
   std::ptrdiff_t all_units = 0;
   std::ptrdiff_t all_parts = 0;
   const std::int32_t* units = nullptr;  // [n_items], >= 0
-  const std::int32_t* parts = nullptr;  // [n_items], >= 0
+  const std::int32_t* parts = nullptr;  // [n_items], >= 0; 0 from n_parted on
 
   std::ptrdiff_t width() const { return all_units + 1; }
-  std::ptrdiff_t plane() const { return (all_parts + 1) * width(); }
-  std::ptrdiff_t size() const { return (n_items + 1) * plane(); }
+  std::ptrdiff_t height(std::ptrdiff_t k) const { return k < n_parted ? all_parts + 1 : 1; }
+  // Rows before the first one of item k.
+  std::ptrdiff_t rows(std::ptrdiff_t k) const { return k + (k < n_parted ? k : n_parted) * all_parts; }
+  std::ptrdiff_t size() const { return rows(n_items + 1) * width(); }
+  std::ptrdiff_t entry(std::ptrdiff_t k, std::int64_t parts_left, std::int64_t units_left) const {
+    return (rows(k) + (k < n_parted ? parts_left : 0)) * width() + units_left;
+  }
 };
 
-// table[m, k, h, c]: the most value[m] of items k, k + 1, ... (limit[k] of each) within c units and h parts; the last
-// plane, of no items, is 0. Needs sum(value * limit) < 2^62. `threads` changes the time only.
+// table[m, rows(k) + h, c]: the most value[m] of items k, k + 1, ... (limit[k] of each) within c units and h parts; the
+// last row, of no items, is 0. Needs sum(value * limit) < 2^62. `threads` changes the time only.
 void fill_tables(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit,
                  std::ptrdiff_t threads, std::int64_t* table);
 
@@ -33,7 +42,7 @@ void fill_tables(const KnapsackTables& shape, const std::int64_t* value, const s
 // more than the table's entry plus sum(weight * rest): a bound, whatever the weights are. The least of them counts.
 struct TableSearch {
   KnapsackTables shape;
-  const std::int64_t* table = nullptr;     // [n_tables, n_items + 1, all_parts + 1, all_units + 1]
+  const std::int64_t* table = nullptr;     // [n_tables, rows(n_items + 1), all_units + 1]
   const double* weight = nullptr;          // [n_tables, n_resources], >= 0
   std::ptrdiff_t n_resources = 0;
   const std::int64_t* value = nullptr;     // [n_items], >= 0
