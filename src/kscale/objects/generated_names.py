@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kscale.objects.meta import KubeObject
 
-__all__ = ["pods_made_for", "with_name"]
+__all__ = ["next_name", "pods_made_for", "with_name"]
 
 _Object = TypeVar("_Object", bound=KubeObject)
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -35,13 +35,19 @@ def with_name(obj: _Object, made: Counter[str]) -> _Object:
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:
         return obj
-    start = _start(obj.kind, metadata.namespace, metadata.generate_name)
+    name = next_name(obj.kind, metadata.namespace, metadata.generate_name, made)
+    return replace(obj, metadata=replace(metadata, name=name))
+
+
+def next_name(kind: str, namespace: str, begins: str, made: Counter[str]) -> str:
+    """The name of the next object that only says how its name begins, as :func:`with_name` makes it."""
+    start = _start(kind, namespace, begins)
     from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
 
     number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
     made[start] += 1
-    name = metadata.generate_name
+    name = begins
     for _ in range(_ADDED):
         number, at = divmod(number, len(_LETTERS))
         name += _LETTERS[at]
-    return replace(obj, metadata=replace(metadata, name=name))
+    return name

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from kscale.effects import Moment, VirtualTime
 from kscale.objects.core import Node, Pod
-from kscale.objects.meta import KubeObject
 from kscale.objects.requests import CPU, demand
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
 
 __all__ = ["Ledger", "quantile"]
 
@@ -35,11 +34,9 @@ class Ledger:
         self.allocatable = self.requested = self.wanted = 0
         """Thousandths of cores: of all nodes, of pods on them, of pods that wait."""
         self.allocatable_time = self.requested_time = self.over_time = self.wanted_time = self.pending_time = 0
-        for kind in ("Node", "Pod"):
-            for item in api.of(kind).values():
-                (self._node if kind == "Node" else self._pod)(None, item)
-        api.listen("Node", self._node)
-        api.listen("Pod", self._pod)
+        for kind, listener in (("Node", one_by_one(self._node)), ("Pod", self._pods)):
+            listener(api.present(kind))
+            api.listen(kind, listener)
 
     def settle(self) -> None:
         """Adds up until now."""
@@ -61,33 +58,33 @@ class Ledger:
         """How many pods wait."""
         return len(self._pending)
 
-    def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        before, after = (_cores(each) if isinstance(each, Node) else 0 for each in (old, new))
+    def _node(self, old: Node | None, new: Node | None) -> None:
+        before, after = (0 if each is None else _cores(each) for each in (old, new))
         if before != after or (old is None) != (new is None):
             self.settle()
             self.allocatable += after - before
             self.nodes += (old is None) - (new is None)
             self.most_nodes = max(self.most_nodes, self.nodes)
-        if old is None and isinstance(new, Node) and not self._of_group(new):
+        if old is None and new is not None and not self._of_group(new):
             self._ungrouped.add(new.name)
-        elif isinstance(old, Node) and new is None:
+        elif old is not None and new is None:
             self._ungrouped.discard(old.name)
 
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        pod = old if new is None else new
-        assert isinstance(pod, Pod)
-        key = pod.metadata.uid
-        there = isinstance(new, Pod) and new.status.phase not in ("Succeeded", "Failed")
-        bound = there and bool(pod.spec.node_name)
-        waits = there and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
-        known = key in self._cores
-        if bound != known or waits != (key in self._pending) or (bound and isinstance(old, Pod) and (
-            old.spec.containers is not pod.spec.containers)):  # fmt: skip
-            self.settle()
-            self._count(key, pod, bound=bound, waits=waits)
+    def _pods(self, changes: Changes[Pod]) -> None:
+        known: dict[tuple[int, ...], int] = {}
+        for _, old, new in changes:
+            pod = old if new is None else new
+            assert pod is not None
+            uid = pod.metadata.uid
+            there = new is not None and new.status.phase not in ("Succeeded", "Failed")
+            bound = there and bool(pod.spec.node_name)
+            waits = there and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+            if bound != (uid in self._cores) or waits != (uid in self._pending) or (bound and old is not None and (
+                old.spec.containers is not pod.spec.containers)):  # fmt: skip
+                self.settle()
+                self._count(uid, _demand(pod, known) if bound or waits else 0, bound=bound, waits=waits)
 
-    def _count(self, key: str, pod: Pod, *, bound: bool, waits: bool) -> None:
-        cores = _demand(pod) if bound or waits else 0
+    def _count(self, key: str, cores: int, *, bound: bool, waits: bool) -> None:
         held = self._cores.pop(key, None)
         if held is not None:
             self.requested -= held
@@ -111,9 +108,15 @@ def _cores(node: Node) -> int:
     return 0 if found is None else found.milli_value()
 
 
-def _demand(pod: Pod) -> int:
-    found = demand(pod).get(CPU)
-    return 0 if found is None else found.milli_value()
+def _demand(pod: Pod, known: dict[tuple[int, ...], int]) -> int:
+    """``known``: that of others, by the identities of what it goes by."""
+    spec = pod.spec
+    alike = id(spec.containers), id(spec.init_containers), id(spec.resources), id(spec.overhead)
+    cores = known.get(alike)
+    if cores is None:
+        found = demand(pod).get(CPU)
+        cores = known[alike] = 0 if found is None else found.milli_value()
+    return cores
 
 
 def quantile(values: list[int], share: int, of: int) -> int:

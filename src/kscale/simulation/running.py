@@ -12,7 +12,7 @@ from kscale.drivers.driver import Driver
 from kscale.drivers.virtual import Repeating, VirtualDrive
 from kscale.effects import SECOND, Moment, to_text
 from kscale.errors import InputError, Problem
-from kscale.objects.meta import KubeObject
+from kscale.objects.core import Pod
 from kscale.simulation.building import Setup
 from kscale.simulation.decisions import DecisionLog
 from kscale.simulation.ideal import IdealMixes
@@ -26,6 +26,7 @@ from kscale.simulation.records import (
     SimulationReport,
 )
 from kscale.simulation.timelines import Timeline
+from kscale.world.simulated.api_objects import Changes
 from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.turns import DRIVERS, HAPPENINGS
 
@@ -103,7 +104,7 @@ class _Run:
             "nodes", "machines", "pods", "pending", "allocatable_cores", "requested_cores", "pending_cores"
         )
         self.workloads = Timeline("workload", "replicas", "ready")
-        self.world.api.listen("Pod", self._pod)
+        self.world.api.listen("Pod", self._pods)
         self.keys: list[Key] = [
             (kind, item.namespace, item.name)
             for kind in ("Deployment", "StatefulSet", "ReplicationController")
@@ -145,9 +146,8 @@ class _Run:
             report=self._report(interrupted), timeline=self.timeline, workloads=self.workloads, decisions=self.log
         )
 
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        del old, new
-        self.pod_events += 1
+    def _pods(self, changes: Changes[Pod]) -> None:
+        self.pod_events += len(changes)
 
     def _sample(self) -> None:
         world, ledger = self.world, self.ledger

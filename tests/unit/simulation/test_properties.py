@@ -82,7 +82,7 @@ class Trial:
             template = pod_template(f"app{i}", cpu=f"{1 + i}")
             template["metadata"]["annotations"] = stays
             world.add(from_dict(workload("Deployment", f"app{i}", 1 + i, spec={"template": template}), Deployment))
-        world.api.listen("Node", lambda _old, _new: self.check_sizes())
+        world.api.listen("Node", lambda _: self.check_sizes())
         self.drive = self.start()
 
     def start(self) -> VirtualDrive:

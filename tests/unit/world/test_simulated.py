@@ -477,7 +477,7 @@ def test_the_same_seed_is_the_same_world() -> None:
         options = WorldOptions(seed=seed, pods=PodTimes(start=Spread(((0, 0), (1_000_000, 20 * SECOND)))))
         world = world_of(deployment(replicas=30), times=times, options=options)
         told: list[Any] = []
-        world.api.listen_all(lambda kind, old, new: told.append((world.time.now, kind, (new or old).key)))  # type: ignore[union-attr]
+        world.api.listen_all(lambda kind, changes: told.extend((world.time.now, kind, key) for key, _, _ in changes))
         world.cloud.increase_size("pool", 8)
         run(world, 200)
         return told

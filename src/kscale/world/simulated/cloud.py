@@ -15,7 +15,7 @@ from kscale.objects.core import Node, NodeSpec, Taint
 from kscale.objects.meta import Condition, KubeObject, ObjectMeta
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, ProviderError
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.draws import Draws
 from kscale.world.simulated.machines import GroupTimes, Machine, Pool
 from kscale.world.simulated.turns import HAPPENINGS
@@ -41,7 +41,7 @@ class SimulatedCloud(Provider):
         self._told: list[NodeGroup] | None = None
         self.changes = 0
         """How often a group or a machine has changed."""
-        api.listen("Node", self._node)
+        api.listen("Node", one_by_one(self._node))
 
     def add(self, group: NodeGroup, times: GroupTimes) -> None:
         """Another group. Raises :class:`~kscale.InputError` for one without a template."""

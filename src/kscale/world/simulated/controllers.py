@@ -13,7 +13,7 @@ from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.pod_defaults import PodClasses
 from kscale.objects.workloads import pods_of
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.turns import CONTROLLERS, Turn
 
@@ -26,7 +26,7 @@ Admit = Callable[[Pod], Pod]
 class PodMaker:
     """Makes pods as controllers do: what :func:`kscale.objects.workloads.pods_of` says of a workload, admitted.
 
-    ``admit`` is asked for each pod.
+    ``admit`` is asked for each pod, and once for pods that are alike and made together.
     """
 
     def __init__(self, api: ApiObjects, admit: Admit | None = None) -> None:
@@ -35,12 +35,11 @@ class PodMaker:
         self._classes: PodClasses | None = None
         self._patterns: dict[str, tuple[Any, Pod]] = {}
         for kind in ("PriorityClass", "RuntimeClass", "LimitRange"):
-            api.listen(kind, self._forget_all)
+            api.listen(kind, lambda _: self._forget_all())
         for kind in ("ReplicaSet", "ReplicationController", "Job"):
-            api.listen(kind, self._forget)
+            api.listen(kind, one_by_one(self._forget))
 
-    def _forget_all(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        del old, new
+    def _forget_all(self) -> None:
         self._classes = None
         self._patterns.clear()
 
@@ -68,9 +67,15 @@ class PodMaker:
 
     def make(self, pod: Pod, *, name: str = "", generate_name: str = "") -> Pod:
         """Stores a pod like this one under a name."""
-        metadata = replace(pod.metadata, name=name, generate_name=generate_name, uid="")
-        made = replace(pod, metadata=metadata)
-        return self._api.create(made if self.admit is None else self.admit(made))
+        return self._api.create(self._admitted(pod, name, generate_name))
+
+    def make_more(self, pod: Pod, count: int, *, generate_name: str) -> None:
+        """Stores so many pods like this one under names that begin so."""
+        self._api.create_pods(self._admitted(pod, "", generate_name), count)
+
+    def _admitted(self, pod: Pod, name: str, generate_name: str) -> Pod:
+        made = replace(pod, metadata=replace(pod.metadata, name=name, generate_name=generate_name, uid=""))
+        return made if self.admit is None else self.admit(made)
 
 
 class Controller(ABC):
@@ -83,14 +88,12 @@ class Controller(ABC):
         self._changed: dict[str, None] = {}
         self._turn = Turn(time, self._take, CONTROLLERS + rank)
         owned.told[self.kind] = self.changed
-        for item in api.of(self.kind).values():
-            self.changed(item.key)
-        api.listen(self.kind, self._object)
+        self._objects(api.present(self.kind))
+        api.listen(self.kind, self._objects)
 
-    def _object(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        item = old if new is None else new
-        assert item is not None
-        self.changed(item.key)
+    def _objects(self, changes: Changes[KubeObject]) -> None:
+        for key, _, _ in changes:
+            self.changed(key)
 
     def changed(self, key: str) -> None:
         """An object, or a pod of it, is another."""

@@ -17,7 +17,7 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.owners import controller_of
 from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
 from kscale.objects.selectors import SelectorError, compile_selector
-from kscale.world.simulated.api_objects import ApiObjects, RefusedError
+from kscale.world.simulated.api_objects import ApiObjects, Changes, RefusedError, one_by_one
 from kscale.world.simulated.pods import delete_pod, finished
 from kscale.world.simulated.turns import DISRUPTION, Turn
 
@@ -36,14 +36,17 @@ class Disruption:
         self._turn = Turn(time, self._count, DISRUPTION)
         for budget in api.of(_KIND).values():
             self._budget(None, budget)
-        api.listen("Pod", self._pod)
-        api.listen(_KIND, self._budget)
+        api.listen("Pod", self._pods)
+        api.listen(_KIND, one_by_one(self._budget))
 
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
-        if namespace in self._budgets:
-            self._changed[namespace] = None
-            self._turn.ask()
+    def _pods(self, changes: Changes[Pod]) -> None:
+        if not self._budgets:
+            return
+        for _, old, new in changes:
+            namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
+            if namespace in self._budgets:
+                self._changed[namespace] = None
+                self._turn.ask()
 
     def _budget(self, old: KubeObject | None, new: KubeObject | None) -> None:
         namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there

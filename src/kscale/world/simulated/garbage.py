@@ -8,7 +8,7 @@ from __future__ import annotations
 from kscale.effects import VirtualTime
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference, object_key
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, Changes
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.turns import CONTROLLERS, Turn
 
@@ -29,20 +29,21 @@ class GarbageCollector:
         self._gone: dict[str, None] = {}
         self._turn = Turn(time, self._collect, CONTROLLERS + _LAST)
         for item in api:
-            self._seen(item.kind, None, item)
+            self._seen(item.kind, [(item.key, None, item)])
         api.listen_all(self._seen)
 
-    def _seen(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
-        if old is not None and new is not None and old.metadata.owner_references is new.metadata.owner_references:
-            return
-        for item, is_there in ((old, False), (new, True)):
-            for owner in item.metadata.owner_references if item is not None else ():
-                self._note(owner.uid, (kind, item.key), is_there=is_there)  # type: ignore[union-attr]  # it has owners
-        if old is not None and new is None:
-            uid = old.metadata.uid
-            if uid in self._of:
-                self._gone[uid] = None
-                self._turn.ask()
+    def _seen(self, kind: str, changes: Changes[KubeObject]) -> None:
+        for key, old, new in changes:
+            if old is not None and new is not None and old.metadata.owner_references is new.metadata.owner_references:
+                continue
+            for item, is_there in ((old, False), (new, True)):
+                for owner in item.metadata.owner_references if item is not None else ():
+                    self._note(owner.uid, (kind, key), is_there=is_there)
+            if old is not None and new is None:
+                uid = old.metadata.uid
+                if uid in self._of:
+                    self._gone[uid] = None
+                    self._turn.ask()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
         held = self._of.setdefault(uid, {})

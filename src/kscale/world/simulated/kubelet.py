@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from kscale.effects import SECOND, VirtualTime
+from kscale.effects import SECOND, Moment, VirtualTime
 from kscale.objects.core import Pod
-from kscale.objects.meta import KubeObject
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, Changes
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.pods import ended, finished, started, with_ready
 from kscale.world.simulated.shared_parts import SharedParts
@@ -30,63 +30,75 @@ class PodTimes(msgspec.Struct, frozen=True, kw_only=True):
     work: Spread | None = None
 
 
+_Acts = Callable[[list[tuple[str, Pod]]], None]
+"""What becomes of pods, with their keys, that are due together."""
+
+
 class Kubelet:
-    """``times`` tells of a pod how long it takes."""
+    """``times`` tells of a pod how long it takes. What becomes of several pods at one moment does so together."""
 
     def __init__(self, api: ApiObjects, time: VirtualTime, draws: Draws, times: Callable[[Pod], PodTimes]) -> None:
         self._api, self._time, self._draws, self._times = api, time, draws, times
         self._shared = SharedParts()
-        api.listen("Pod", self._pod)
-        for pod in api.of("Pod").values():
-            self._pod(None, pod)
+        self._due: dict[tuple[Moment, _Acts], dict[tuple[str, str], None]] = {}
+        """Keys and UIDs of pods that something becomes of, by when and what."""
+        api.listen("Pod", self._pods)
+        self._pods(api.present("Pod"))
 
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if not isinstance(new, Pod) or not new.spec.node_name or finished(new):
-            return
-        before = old if isinstance(old, Pod) else None
-        meta = new.metadata
-        if meta.deletion_timestamp is not None:
-            if before is None or before.metadata.deletion_grace_period_seconds != meta.deletion_grace_period_seconds:
-                takes = self._draw(new, "termination", self._times(new).termination)
-                most = (meta.deletion_grace_period_seconds or 0) * SECOND
-                self._later(min(takes, most), new, self._remove)
-        elif before is None or not before.spec.node_name:
-            if new.status.phase != "Running":
-                times = self._times(new)
-                takes = self._draw(new, "pull", times.pull) + self._draw(new, "start", times.start)
-                self._later(takes, new, self._start)
-            elif (work := self._times(new).work) is not None:
-                self._later(self._draw(new, "work", work), new, self._end)
+    def _pods(self, changes: Changes[Pod]) -> None:
+        for key, old, new in changes:
+            if new is None or not new.spec.node_name or finished(new):
+                continue
+            meta = new.metadata
+            if meta.deletion_timestamp is not None:
+                if old is None or old.metadata.deletion_grace_period_seconds != meta.deletion_grace_period_seconds:
+                    takes = self._draws.duration(self._times(new).termination, "termination", key)
+                    most = (meta.deletion_grace_period_seconds or 0) * SECOND
+                    self._later(min(takes, most), key, new, self._remove)
+            elif old is None or not old.spec.node_name:
+                times, draw = self._times(new), self._draws.duration
+                if new.status.phase != "Running":
+                    takes = draw(times.pull, "pull", key) + draw(times.start, "start", key)
+                    self._later(takes, key, new, self._start)
+                elif times.work is not None:
+                    self._later(draw(times.work, "work", key), key, new, self._end)
 
-    def _draw(self, pod: Pod, purpose: str, spread: Spread) -> int:
-        return self._draws.duration(spread, purpose, pod.key)
+    def _later(self, by: int, key: str, pod: Pod, act: _Acts) -> None:
+        due = self._time.now + by, act
+        waiting = self._due.get(due)
+        if waiting is None:
+            waiting = self._due[due] = {}
+            self._time.at(due[0], partial(self._take, due), rank=HAPPENINGS)
+        waiting[key, pod.metadata.uid] = None
 
-    def _later(self, by: int, pod: Pod, call: Callable[[Pod], None]) -> None:
-        def act() -> None:
-            now = self._api.same(pod)
-            if now is not None:
-                call(now)
+    def _take(self, due: tuple[Moment, _Acts]) -> None:
+        found = [(key, self._api.same_under(key, uid)) for key, uid in self._due.pop(due)]
+        due[1]([(key, pod) for key, pod in found if pod is not None])
 
-        self._time.at(self._time.now + by, act, rank=HAPPENINGS)
+    def _start(self, pods: list[tuple[str, Pod]]) -> None:
+        begun: list[tuple[str, Pod]] = []
+        at, draw = self._api.now_text, self._draws.duration
+        for key, pod in pods:
+            if pod.metadata.deletion_timestamp is not None:
+                continue
+            times = self._times(pod)
+            readiness = draw(times.readiness, "readiness", key)
+            begun.append((key, started(pod, at, self._shared, ready=not readiness)))
+            if readiness:
+                self._later(readiness, key, pod, self._ready)
+            if times.work is not None:
+                self._later(draw(times.work, "work", key), key, pod, self._end)
+        self._api.put_pods(begun)
 
-    def _start(self, pod: Pod) -> None:
-        if pod.metadata.deletion_timestamp is not None:
-            return
-        times = self._times(pod)
-        readiness = self._draw(pod, "readiness", times.readiness)
-        self._api.put(started(pod, self._api.now_text, self._shared, ready=not readiness))
-        if readiness:
-            self._later(readiness, pod, self._ready)
-        if times.work is not None:
-            self._later(self._draw(pod, "work", times.work), pod, self._end)
+    def _ready(self, pods: list[tuple[str, Pod]]) -> None:
+        at, shared = self._api.now_text, self._shared
+        self._api.put_pods((key, with_ready(pod, at, shared)) for key, pod in pods if not finished(pod))
 
-    def _ready(self, pod: Pod) -> None:
-        if not finished(pod):
-            self._api.put(with_ready(pod, self._api.now_text, self._shared))
+    def _end(self, pods: list[tuple[str, Pod]]) -> None:
+        at = self._api.now_text
+        self._api.put_pods(
+            (key, ended(pod, at)) for key, pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None
+        )
 
-    def _end(self, pod: Pod) -> None:
-        if not finished(pod) and pod.metadata.deletion_timestamp is None:
-            self._api.put(ended(pod, self._api.now_text))
-
-    def _remove(self, pod: Pod) -> None:
-        self._api.remove(pod)
+    def _remove(self, pods: list[tuple[str, Pod]]) -> None:
+        self._api.remove_pods(key for key, _ in pods)

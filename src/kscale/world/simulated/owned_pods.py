@@ -8,9 +8,9 @@ from typing import Final
 
 from kscale.objects.conditions import pod_ready
 from kscale.objects.core import Pod
-from kscale.objects.meta import KubeObject, OwnerReference, object_key
+from kscale.objects.meta import OwnerReference, object_key
 from kscale.objects.owners import controller_of
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, Changes
 from kscale.world.simulated.pods import finished
 
 __all__ = ["Key", "OwnedPods"]
@@ -42,10 +42,9 @@ class _Pods:
     ready: int = 0
     states: dict[str, int] = field(default_factory=dict)
 
-    def put(self, key: str, pod: Pod) -> None:
+    def put(self, key: str, pod: Pod, state: int) -> None:
         """A pod as it is now."""
         self.pods[key] = pod
-        state = _state(pod)
         self._count(self.states.get(key, _GOING), state)
         self.states[key] = state
 
@@ -60,10 +59,15 @@ class _Pods:
             self.ready += (after == _READY) - (before == _READY)
 
 
-def _state(pod: Pod) -> int:
+def _state(pod: Pod, ready: dict[int, bool]) -> int:
+    """``ready``: what conditions that were looked at say, by identity."""
     if pod.metadata.deletion_timestamp is not None or finished(pod):
         return _GOING
-    return _READY if pod_ready(pod) else _ACTIVE
+    conditions = id(pod.status.conditions)
+    known = ready.get(conditions)
+    if known is None:
+        known = ready[conditions] = pod_ready(pod)
+    return _READY if known else _ACTIVE
 
 
 class OwnedPods:
@@ -79,30 +83,35 @@ class OwnedPods:
         self.count = 0
         """How often something has happened to a pod of somebody."""
         self.told: dict[str, Callable[[str], None]] = {}
-        for pod in api.of("Pod").values():
-            self._pod(None, pod)
-        api.listen("Pod", self._pod)
+        self._pods(api.present("Pod"))
+        api.listen("Pod", self._pods)
 
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        pod = old if new is None else new
-        assert isinstance(pod, Pod)
-        owner = controller_of(pod.metadata)
-        if owner is None:
-            return
-        held = self._of.get(owner.uid)
-        if held is None:
-            held = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
-        self.count += 1
-        held.workload.changes = self.count
-        if isinstance(new, Pod):
-            held.put(pod.key, new)
-        else:
-            held.drop(pod.key)
-            if not held.pods:
-                self._left(owner.uid, held.workload)
-        tell = self.told.get(owner.kind)
-        if tell is not None:
-            tell(object_key(pod.metadata.namespace, owner.name))
+    def _pods(self, changes: Changes[Pod]) -> None:
+        owners: dict[str, tuple[OwnerReference, str]] = {}
+        ready: dict[int, bool] = {}
+        for key, old, new in changes:
+            pod = old if new is None else new
+            assert pod is not None
+            owner = controller_of(pod.metadata)
+            if owner is None:
+                continue
+            held = self._of.get(owner.uid)
+            if held is None:
+                held = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
+            self.count += 1
+            held.workload.changes = self.count
+            if new is not None:
+                held.put(key, new, _state(new, ready))
+            else:
+                held.drop(key)
+                if not held.pods:
+                    self._left(owner.uid, held.workload)
+            if owner.uid not in owners:
+                owners[owner.uid] = owner, pod.metadata.namespace
+        for owner, namespace in owners.values():
+            tell = self.told.get(owner.kind)
+            if tell is not None:
+                tell(object_key(namespace, owner.name))
 
     def _met(self, owner: OwnerReference, namespace: str) -> _Pods:
         key = owner.kind, namespace, owner.name

@@ -18,7 +18,7 @@ from kscale.objects.conditions import find
 from kscale.objects.core import Pod, ReplicationController, ReplicationControllerStatus
 from kscale.objects.owners import controller_of
 from kscale.objects.workloads import replica_set_of
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pod, finished
@@ -81,9 +81,7 @@ class ReplicaSets(Controller):
         active, _ = self._owned.counts(held.metadata.uid)
         wanted = 1 if held.spec.replicas is None else held.spec.replicas
         if held.metadata.deletion_timestamp is None and wanted > active and held.spec.template is not None:
-            pattern = self._maker.pattern(held)
-            for _ in range(wanted - active):
-                self._maker.make(pattern, generate_name=f"{held.name}-")
+            self._maker.make_more(self._maker.pattern(held), wanted - active, generate_name=f"{held.name}-")
         elif wanted < active:
             pods = self._owned.of(held.metadata.uid).values()
             those = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
@@ -128,9 +126,9 @@ class Deployments(Controller):
     def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods) -> None:
         self._sets: dict[str, dict[str, ReplicaSet]] = {}
         super().__init__(api, time, owned, rank=0)
-        for item in api.of("ReplicaSet").values():
-            self._set(None, item)
-        api.listen("ReplicaSet", self._set)
+        sets = one_by_one(self._set)
+        sets(api.present("ReplicaSet"))
+        api.listen("ReplicaSet", sets)
 
     def _set(self, old: object, new: object) -> None:
         held = old if new is None else new

@@ -16,10 +16,10 @@ from kscale.objects.base import ResourceList
 from kscale.objects.conditions import find, with_condition
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import Condition, KubeObject
+from kscale.objects.meta import Condition
 from kscale.objects.qos import is_guaranteed
 from kscale.objects.requests import demand, occupancy
-from kscale.world.simulated.api_objects import ApiObjects, RefusedError
+from kscale.world.simulated.api_objects import ApiObjects, Changes, RefusedError
 from kscale.world.simulated.patches import PatchError, json_patch
 from kscale.world.simulated.pods import finished
 from kscale.world.simulated.turns import HAPPENINGS, Turn
@@ -39,12 +39,11 @@ class Resizing:
         self._deferred: dict[str, dict[str, None]] = {}
         self._roomier: dict[str, None] = {}
         self._turn = Turn(time, self._try_again, HAPPENINGS)
-        for pod in api.of("Pod").values():
-            self._pod(None, pod)
+        self._pods(api.present("Pod"))
         if self._deferred:
             self._roomier = dict.fromkeys(self._deferred)
             self._turn.ask()
-        api.listen("Pod", self._pod)
+        api.listen("Pod", self._pods)
 
     def resize(self, pod: Pod, patch: Sequence[PatchOperation]) -> None:
         """Changes what the containers of a pod ask for. Raises :class:`RefusedError`.
@@ -82,12 +81,25 @@ class Resizing:
 
     # -- what was put off --------------------------------------------------------------------------------------------
 
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        before, after = (each if isinstance(each, Pod) and each.spec.node_name else None for each in (old, new))
-        if after is not None and _is_put_off(after) and not finished(after):
-            self._deferred.setdefault(after.spec.node_name, {})[after.key] = None
-        elif before is not None and before.key in (held := self._deferred.get(before.spec.node_name, {})):
-            del held[before.key]
+    def _pods(self, changes: Changes[Pod]) -> None:
+        put_off: dict[int, bool] = {}  # by identity of conditions, which many pods have in common
+        for key, old, new in changes:
+            after = new if new is not None and new.spec.node_name else None
+            waits = False
+            if after is not None:
+                conditions = id(after.status.conditions)
+                if conditions not in put_off:
+                    put_off[conditions] = _is_put_off(after)
+                waits = put_off[conditions] and not finished(after)
+            if waits or self._deferred:
+                self._note(key, old if old is not None and old.spec.node_name else None, after, waits=waits)
+
+    def _note(self, key: str, before: Pod | None, after: Pod | None, *, waits: bool) -> None:
+        """A pod on a node, before or after; ``waits``: it was put off."""
+        if after is not None and waits:
+            self._deferred.setdefault(after.spec.node_name, {})[key] = None
+        elif before is not None and key in (held := self._deferred.get(before.spec.node_name, {})):
+            del held[key]
             if not held:
                 del self._deferred[before.spec.node_name]
         if before is not None and before.spec.node_name in self._deferred and _takes_less(before, after):

@@ -13,13 +13,12 @@ from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
 from kscale.objects.core import Node, Pod
-from kscale.objects.meta import KubeObject
 from kscale.scheduling.fork import fork
 from kscale.scheduling.place import PlaceResult, PlaceState, place
 from kscale.scheduling.preemption import preempt
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.snapshot import Snapshot
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.pods import bound, delete_pod, disrupted, finished, unschedulable
 from kscale.world.simulated.shared_parts import SharedParts
 from kscale.world.simulated.turns import SCHEDULER, Turn
@@ -55,32 +54,31 @@ class Scheduler:
         self._waiting: dict[str, None] = {}
         self._refused: dict[str, None] = {}
         self._turn = Turn(time, self._schedule, SCHEDULER)
-        for pod in api.of("Pod").values():
-            self._pod(None, pod)
-        api.listen("Pod", self._pod)
-        api.listen("Node", self._node)
+        self._pods(api.present("Pod"))
+        api.listen("Pod", self._pods)
+        api.listen("Node", one_by_one(self._node))
         for kind in _STORAGE:
-            api.listen(kind, lambda _old, _new: self._look_again())
+            api.listen(kind, lambda _: self._look_again())
 
-    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        before, after = (each if isinstance(each, Pod) else None for each in (old, new))
-        if after is None or finished(after):
-            if before is not None:
-                self._waiting.pop(before.key, None)
-                self._refused.pop(before.key, None)
-                if before.spec.node_name and not finished(before):
+    def _pods(self, changes: Changes[Pod]) -> None:
+        for key, before, after in changes:
+            if after is None or finished(after):
+                if before is not None:
+                    self._waiting.pop(key, None)
+                    self._refused.pop(key, None)
+                    if before.spec.node_name and not finished(before):
+                        self._look_again()
+            elif after.spec.node_name or after.metadata.deletion_timestamp is not None:
+                self._waiting.pop(key, None)
+                self._refused.pop(key, None)
+                if self._refused and before is not None and before.spec.node_name and _could_leave_more(before, after):
                     self._look_again()
-        elif after.spec.node_name or after.metadata.deletion_timestamp is not None:
-            self._waiting.pop(after.key, None)
-            self._refused.pop(after.key, None)
-            if before is not None and before.spec.node_name and _could_leave_more(before, after):
-                self._look_again()
-        elif not after.spec.scheduling_gates and after.key not in self._refused and after.key not in self._waiting:
-            self._waiting[after.key] = None
-            self._turn.ask()
+            elif not after.spec.scheduling_gates and key not in self._refused and key not in self._waiting:
+                self._waiting[key] = None
+                self._turn.ask()
 
-    def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if isinstance(new, Node) and (not isinstance(old, Node) or _could_take_more(old, new)):
+    def _node(self, old: Node | None, new: Node | None) -> None:
+        if new is not None and (old is None or _could_take_more(old, new)):
             self._look_again()
 
     def _look_again(self) -> None:
@@ -109,8 +107,8 @@ class Scheduler:
         placed = self._choose(snapshot, waiting)
         found, at = placed.placement, self._api.now_text
         message = f"0/{len(snapshot.nodes)} nodes are available."
-        for key, node in found.items():
-            self._api.put(bound(self._api.find("Pod", key), node, at, self._shared))
+        find = self._api.find
+        self._api.put_pods((key, bound(find("Pod", key), node, at, self._shared)) for key, node in found.items())
         for key in waiting:
             if key in found:
                 continue

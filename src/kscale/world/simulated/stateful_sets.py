@@ -25,7 +25,7 @@ from kscale.objects.core import (
 from kscale.objects.daemon_sets import should_run
 from kscale.objects.meta import Condition, KubeObject
 from kscale.objects.workloads import claims_of, daemonset_pod, pods_of
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pod, finished
@@ -105,7 +105,7 @@ class DaemonSets(Controller):
     def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
         super().__init__(api, time, owned, rank=1)
         self._maker = maker
-        api.listen("Node", self._node)
+        api.listen("Node", one_by_one(self._node))
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
         before, after = ((each.spec, each.metadata.labels) if isinstance(each, Node) else None for each in (old, new))
@@ -205,8 +205,8 @@ class Jobs(Controller):
             wanted = 0
         for pod in active[wanted:]:
             delete_pod(self._api, pod)
-        for _ in range(wanted - len(active)):
-            self._maker.make(self._maker.pattern(held), generate_name=f"{held.name}-")
+        if wanted > len(active):
+            self._maker.make_more(self._maker.pattern(held), wanted - len(active), generate_name=f"{held.name}-")
         new = replace(
             status,
             conditions=conditions,

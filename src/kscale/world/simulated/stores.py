@@ -11,6 +11,7 @@ from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject, object_key
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Watch
+from kscale.world.simulated.api_objects import Changes
 from kscale.world.simulated.selections import Wanted, wanted
 from kscale.world.simulated.view import ClusterView
 
@@ -38,32 +39,31 @@ class SimulatedStores:
         self._listed = False
         view.listen(self._seen)
 
-    def _seen(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
+    def _seen(self, kind: str, changes: Changes[Any]) -> None:
         if kind in self._untyped:
-            self._changes[kind] += 1
+            self._changes[kind] += len(changes)
         found = self._typed.get(kind)
         if found is None or not self._listed:
             return
         watch, is_wanted, objects = found
-        key = (new or old).key  # type: ignore[union-attr]  # one of the two is there
-        before = objects.get(key)
-        after = new if new is not None and (is_wanted is None or is_wanted(new)) else None
-        if after is not None:
-            objects[key] = after
-        elif before is not None:
-            del objects[key]
-        else:
-            return
-        self._changes[kind] += 1
-        change = Change(watch=watch, old=before, new=after)
-        for call in tuple(self._calls):
-            call(change)
+        for key, _, new in changes:
+            before = objects.get(key)
+            after = new if new is not None and (is_wanted is None or is_wanted(new)) else None
+            if after is not None:
+                objects[key] = after
+            elif before is not None:
+                del objects[key]
+            else:
+                continue
+            self._changes[kind] += 1
+            change = Change(watch=watch, old=before, new=after)
+            for call in tuple(self._calls):
+                call(change)
 
     def _list(self) -> None:
         self._listed = True
         for kind in self._typed:
-            for item in list(self._view.of(kind).values()):
-                self._seen(kind, None, item)
+            self._seen(kind, [(key, None, item) for key, item in self._view.of(kind).items()])
 
     def changes(self, without: Collection[str] = ()) -> int:
         """How often something that is watched has changed, but for some kinds."""

@@ -6,6 +6,7 @@ Pods change a hundred times between two looks: the columns take up what has beco
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kscale.effects import VirtualTime
@@ -13,12 +14,12 @@ from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, Changes
 from kscale.world.simulated.turns import HAPPENINGS
 
 __all__ = ["NOT_IN_COLUMNS", "ClusterView"]
 
-_Told = Callable[[str, KubeObject | None, KubeObject | None], None]
+_Told = Callable[[str, Changes[Any]], None]
 NOT_IN_COLUMNS: Final = frozenset(
     {"ConfigMap", "Event", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
      "Lease", "Deployment", "LimitRange"}
@@ -42,59 +43,64 @@ class ClusterView:
         self._known: set[str] = set()
         self._calls: list[_Told] = []
         for item in api:
-            self._take(item.kind, None, item)
+            self._take(item.kind, [(item.key, None, item)])
         api.listen_all(self._heard)
 
     def listen(self, call: _Told) -> None:
-        """Tells (kind, before, after) of what is seen from now on."""
+        """Tells (kind, changes) of what is seen from now on."""
         self._calls.append(call)
 
-    def _heard(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
+    def _heard(self, kind: str, changes: Changes[Any]) -> None:
         if not self._lag:
-            self._take(kind, old, new)
+            self._take(kind, changes)
         else:
-            self._time.at(self._time.now + self._lag, lambda: self._take(kind, old, new), rank=HAPPENINGS)
+            self._time.at(self._time.now + self._lag, partial(self._take, kind, changes), rank=HAPPENINGS)
 
-    def _take(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
-        item = old if new is None else new
-        assert item is not None
-        key = item.key
+    def _take(self, kind: str, changes: Changes[KubeObject]) -> None:
         held = self._kinds.setdefault(kind, {})
-        if new is None:
-            held.pop(key, None)
-        else:
-            held[key] = new
-        self.version[kind] = item.metadata.resource_version
-        if isinstance(item, Pod):
-            self._take_pod(key, old, new)
-        elif kind not in NOT_IN_COLUMNS:
+        for key, _, new in changes:
             if new is None:
-                self.cluster.remove(kind, key)
+                held.pop(key, None)
             else:
-                self.cluster.apply_decoded(new, None)
+                held[key] = new
+        _, old, new = changes[-1]
+        self.version[kind] = (new or old).metadata.resource_version  # type: ignore[union-attr]  # one of the two is there
+        if kind == "Pod":
+            self._take_pods(changes)  # type: ignore[arg-type]  # they are pods
+        elif kind not in NOT_IN_COLUMNS:
+            for key, _, new in changes:
+                if new is None:
+                    self.cluster.remove(kind, key)
+                else:
+                    self.cluster.apply_decoded(new, None)
         for call in self._calls:
-            call(kind, old, new)
+            call(kind, changes)
 
-    def _take_pod(self, key: str, old: KubeObject | None, new: KubeObject | None) -> None:
-        before = old.spec.node_name if isinstance(old, Pod) else ""
-        after = new.spec.node_name if isinstance(new, Pod) else ""
-        if before and before != after:
-            held = self._on[before]
-            held.pop(key, None)
-            if not held:
-                del self._on[before]
-        if after and isinstance(new, Pod):
-            self._on.setdefault(after, {})[key] = new
-        if isinstance(new, Pod):
-            if key in self._changed and self._changed[key] is None:
-                del self._changed[key]  # one that was deleted before: the new one comes last
+    def _take_pods(self, changes: Changes[Pod]) -> None:
+        changed, on = self._changed, self._on
+        for key, old, new in changes:
+            before = old.spec.node_name if old is not None else ""
+            after = new.spec.node_name if new is not None else ""
+            if before and before != after:
+                held = on[before]
+                held.pop(key, None)
+                if not held:
+                    del on[before]
+            if new is None:
+                if key in self._known:
+                    changed[key] = None
+                else:
+                    changed.pop(key, None)
+                continue
+            if after:
+                if after not in on:
+                    on[after] = {}
+                on[after][key] = new
+            if key in changed and changed[key] is None:
+                del changed[key]  # one that was deleted before: the new one comes last
                 self.cluster.remove("Pod", key)
                 self._known.discard(key)
-            self._changed[key] = new
-        elif key in self._known:
-            self._changed[key] = None
-        else:
-            self._changed.pop(key, None)
+            changed[key] = new
 
     def settle(self) -> None:
         """The columns take up what has become of pods."""

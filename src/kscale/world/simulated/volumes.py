@@ -36,7 +36,7 @@ from kscale.objects.storage import (
     default_storage_class,
 )
 from kscale.objects.volumes import Volume
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.turns import CONTROLLERS, Turn
 
 __all__ = ["VolumeBinder"]
@@ -71,9 +71,9 @@ class VolumeBinder:
             ("PersistentVolume", self._volume),
             ("StorageClass", self._other),
         ):
-            for item in api.of(kind).values():
-                call(None, item)
-            api.listen(kind, call)
+            listener = one_by_one(call)
+            listener(api.present(kind))
+            api.listen(kind, listener)
 
     @property
     def default_class(self) -> str | None:
