@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -12,6 +14,7 @@ from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.meta import KubeObject, object_key
 from kscale.simulation.openb import OpenbNode, OpenbPod, openb_rows
 from kscale.simulation.scenario import OpenbEntry
 from kscale.simulation.values import Values
@@ -21,6 +24,13 @@ from kscale.world.simulated.turns import HAPPENINGS
 from kscale.world.simulated.world import SimulatedWorld
 
 __all__ = ["Arrivals", "openb_arrivals"]
+
+_RANDOM: Final = "-[a-z0-9]{5}"
+_SUFFIXES: Final = {
+    "DaemonSet": _RANDOM, "Deployment": f"-[a-z0-9]+{_RANDOM}", "Job": _RANDOM, "ReplicaSet": _RANDOM,
+    "ReplicationController": _RANDOM, "StatefulSet": "-[0-9]+",
+}  # fmt: skip
+"""What the names of pods have behind that of their workload."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +53,14 @@ class Arrivals:
             return found if work is None else replace(found, work=Spread.fixed(work))
 
         return times
+
+    def made_by(self, workload: KubeObject) -> str | None:
+        """The key of one that may have the name of a pod of a workload; None: there is none."""
+        suffix = _SUFFIXES.get(workload.kind)
+        if suffix is None:
+            return None
+        named = re.compile(re.escape(object_key(workload.namespace, workload.name)) + suffix)
+        return next((key for kind, key in self.places if kind == "Pod" and named.fullmatch(key)), None)
 
     def enter(self, world: SimulatedWorld) -> None:
         """They come in a world."""

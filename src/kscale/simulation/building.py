@@ -28,10 +28,11 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
-from kscale.simulation.arrivals import openb_arrivals
+from kscale.simulation.arrivals import Arrivals, openb_arrivals
 from kscale.simulation.autoscalers import Autoscalers
 from kscale.simulation.recorded import completed
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
+from kscale.simulation.simkube import simkube_objects
 from kscale.simulation.values import Values
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
@@ -115,10 +116,15 @@ class _Builder:
         scenario, values = self.scenario, self.values
         horizon = values.duration(scenario.horizon, "horizon", least=1)
         arrivals = openb_arrivals(scenario.openb, values, self.begin, self.begin + horizon)
-        objects = [*self._objects(more, arrivals.places), *arrivals.nodes]
+        traced = simkube_objects(scenario.simkube, values, self.begin, self.begin + horizon)
+        self._check()
+        objects = [*self._objects([*more, *traced.first], arrivals.places), *arrivals.nodes]
+        traced = traced.admitted(self._admitted)
+        there = [*objects, *traced.applied]
+        self._no_others(arrivals, there)
         groups = self._groups(objects)
         machines = self._machines(groups)
-        times = arrivals.times(self._times(objects))
+        times = arrivals.times(self._times(there))
         options = WorldOptions(
             seed=scenario.seed,
             latency=values.duration(scenario.world.latency, "world.latency", least=1),
@@ -128,7 +134,7 @@ class _Builder:
             preemption=scenario.world.preemption,
         )
         sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)
-        load = self._load(objects)
+        load = self._load(there)
         external = self._external(load)
         self._check()
         world = SimulatedWorld(now=self.begin, objects=objects, options=options, times=times)
@@ -141,6 +147,7 @@ class _Builder:
                 world.load.queues[key] = queue
         world.metrics.external = external
         arrivals.enter(world)
+        traced.enter(world)
         drivers = autoscalers(controllers=scenario.controllers, values=values, world=world).drivers()
         self._check()
         return Setup(
@@ -184,6 +191,14 @@ class _Builder:
                 self._budget(item)
         self._check()
         return [self._admitted(item) for item in completed(found)]
+
+    def _no_others(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
+        """No workload makes pods whose names a trace has."""
+        for item in objects:
+            taken = arrivals.made_by(item)
+            if taken is not None:
+                text = f"{item.kind} {item.key} may have a pod of this name"
+                self.values.problems.append(Problem(text, *arrivals.places["Pod", taken]))
 
     def _budget(self, item: PodDisruptionBudget) -> None:
         for name, value in (("minAvailable", item.spec.min_available), ("maxUnavailable", item.spec.max_unavailable)):

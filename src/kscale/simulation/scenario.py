@@ -199,6 +199,9 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
     """Node groups as in a groups file (see its schema), or the name of such a file. ``target``: size at the beginning.
     """
     openb: OpenbEntry | None = None
+    simkube: str = ""
+    """A trace of SimKube (MessagePack or JSON, may be gzip), relative to the scenario, which begins with its first
+    event: its objects are applied and deleted when they were."""
     machines: list[MachineEntry] = []
     pods: list[PodEntry] = []
     load: list[LoadEntry] = []

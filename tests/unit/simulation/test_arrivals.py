@@ -59,6 +59,23 @@ def test_names_that_the_scenario_has_too(tmp_path: Path, kind: str, name: str, p
         run(tmp_path, objects=[other])
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "taken"),
+    [("StatefulSet", "web", "web-0"), ("ReplicaSet", "web", "web-b2c4d"), ("Deployment", "web", "web-5f6-b2c4d")],
+)
+def test_a_workload_whose_pods_may_have_the_name_of_one_of_the_trace(
+    tmp_path: Path, kind: str, name: str, taken: str
+) -> None:
+    (tmp_path / "taken.csv").write_text(PODS.replace("late,", f"{taken},"))
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "w"}}, "template": template}
+    made = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "openb"}, "spec": spec}
+    with pytest.raises(InputError, match=f"taken.csv: row 2: name: {kind} openb/{name} may have a pod of this name"):
+        run(tmp_path, openb={"pods": "taken.csv"}, objects=[made])
+    elsewhere = {**made, "metadata": {"name": name, "namespace": "shop"}}
+    assert run(tmp_path, openb={"pods": "taken.csv"}, objects=[elsewhere], horizon="60s").report.pending.pods == 2
+
+
 def test_a_pod_does_not_come_before_the_trace(tmp_path: Path) -> None:
     (tmp_path / "early.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\na,1,1,0,0,-5\n")
     with pytest.raises(InputError, match=r"early\.csv: row 2: creation_time: Expected `int` >= 0"):

@@ -22,6 +22,7 @@ from kscale.effects import (
     IncreaseSize,
     List,
     Patch,
+    PatchOperation,
     Progress,
     PutScale,
     Refresh,
@@ -35,6 +36,7 @@ from kscale.objects.core import ConfigMap, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.cluster import Cluster
 from kscale.world.protocols import Change, NodeGroups, TellingStores, Watch
@@ -493,3 +495,74 @@ def test_nodes_of_no_group_and_lists() -> None:
     found = done(world, List(kind="Pod", namespace="shop", selector="app=web", watched=False))
     assert len(found) == 5
     assert len(done(world, List(kind="Pod", nodes=("bare", "pool-0")))) == 5
+
+
+@pytest.mark.parametrize("kind", ["VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"])
+@pytest.mark.parametrize("op", ["add", "replace"])
+def test_a_status_that_is_patched_in_whole(kind: str, op: str) -> None:
+    world = world_of()
+    made = {"apiVersion": "autoscaling.k8s.io/v1", "kind": kind, "metadata": {"name": "v", "namespace": "shop"}}
+    world.add(from_dict({**made, "spec": {}, "status": _STATUSES[kind][0]}, KINDS[kind]))
+    before = world.api.get(kind, "shop", "v")
+    operation = PatchOperation(op, "/status", _STATUSES[kind][1])
+    of = "status" if kind == "VerticalPodAutoscaler" else ""  # checkpoints have no sub-resource
+    done(world, Patch(kind=kind, namespace="shop", name="v", subresource=of, type="json", patch=(operation,)))
+    after = world.api.get(kind, "shop", "v")
+    assert after.status == from_dict({**made, "status": _STATUSES[kind][1]}, KINDS[kind]).status
+    assert after.status != before.status
+    assert int(after.metadata.resource_version) == int(before.metadata.resource_version) + 1
+    assert replace(after.metadata, resource_version=before.metadata.resource_version) == before.metadata
+
+
+KINDS = {each.__name__: each for each in (VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint)}
+_CONDITION = {"type": "RecommendationProvided", "status": "True", "lastTransitionTime": None}
+_STATUSES = {
+    "VerticalPodAutoscaler": (
+        {"conditions": [{**_CONDITION, "status": "False"}]},
+        {"conditions": [_CONDITION], "recommendation": {"containerRecommendations": [{"containerName": "c"}]}},
+    ),
+    "VerticalPodAutoscalerCheckpoint": ({"version": "v3", "totalSamplesCount": 1}, {"totalSamplesCount": 2}),
+}
+
+
+def test_a_status_without_the_sub_resource_is_not_written() -> None:
+    world = world_of()
+    made: dict[str, Any] = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
+    made |= {"metadata": {"name": "v", "namespace": "shop"}, "status": {"conditions": [_CONDITION]}}
+    world.add(from_dict(made, VerticalPodAutoscaler))
+    asked = {"kind": "VerticalPodAutoscaler", "namespace": "shop", "name": "v", "type": "json"}
+    done(world, Patch(**asked, patch=(PatchOperation("replace", "/status", {}),)))
+    assert world.api.get("VerticalPodAutoscaler", "shop", "v").status.conditions
+
+
+def test_pods_that_change_together_are_told_together() -> None:
+    world = world_of(node("n"), deployment("web", 3), options=QUICK)
+    told: list[list[str]] = []
+    world.api.listen("Pod", lambda changes: told.append([key for key, _, _ in changes]))
+    run(world, 5)
+    keys = list(world.api.of("Pod"))
+    assert len(keys) == 3
+    assert told[0] == keys
+    assert all(each == keys for each in told)  # made, bound, started
+
+
+def test_applying_and_deleting() -> None:
+    world = world_of(node("n"), deployment("web", 1), options=QUICK)
+    run(world, 5)
+    held = world.api.get("Deployment", "shop", "web")
+    assert held.status.ready_replicas == 1
+    made = replace(deployment("web", 2), metadata=ObjectMeta(name="web", namespace="shop", labels={"a": "b"}))
+    after = world.apply(made)
+    assert (after.metadata.uid, after.metadata.labels, after.status) == (held.metadata.uid, {"a": "b"}, held.status)
+    assert after.metadata.generation == 2
+    run(world, 5)
+    assert len(pods(world)) == 2
+    pod = next(iter(world.api.of("Pod").values()))
+    world.apply(replace(pod, metadata=replace(pod.metadata, labels={}), spec=replace(pod.spec, node_name="")))
+    assert world.api.find("Pod", pod.key).spec.node_name == "n"
+    for _ in range(2):  # what is not there is not missed
+        world.delete("Deployment", "shop/web")
+    run(world, 60)
+    assert pods(world) == []
+    world.apply(replace(deployment("new", 1), metadata=ObjectMeta(name="new")))
+    assert world.api.find("Deployment", "default/new") is not None

@@ -56,6 +56,8 @@ __all__ = ["Fault", "SimulatedPerformer"]
 
 _KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
 _MAPPER: Final = RESTMapper()
+_STATUS_IN_WHOLE: Final = frozenset({"Pod", "VerticalPodAutoscalerCheckpoint"})
+"""Kinds whose status is written with the rest: pods (only this world writes theirs), and what has no sub-resource."""
 
 
 Fault = Callable[[Action, Moment], ApiError | int | None]
@@ -167,6 +169,9 @@ class SimulatedPerformer:
     def _patch(self, action: Patch) -> str:
         held = self._api.get(action.kind, action.namespace, action.name)
         self._api.check_version(held, action.resource_version)
+        status = _status_in_place(action, held)
+        if status is not None:
+            return str(self._api.put(replace(held, status=status)).metadata.resource_version)
         before = to_dict(held)
         try:
             if action.type == "json":
@@ -177,7 +182,7 @@ class SimulatedPerformer:
             raise RefusedError(str(error), 422, "Invalid") from None
         if action.subresource:
             after = {**before, action.subresource: after.get(action.subresource)}
-        elif "status" in before and not isinstance(held, Pod):
+        elif "status" in before and action.kind not in _STATUS_IN_WHOLE:
             after["status"] = before["status"]  # has a sub-resource of its own
         made = from_dict(after, type(held))
         if getattr(made, "spec", None) == getattr(held, "spec", None) and hasattr(held, "spec"):
@@ -221,6 +226,19 @@ class SimulatedPerformer:
         if isinstance(action, HasInstances | DeleteNodes):
             nodes = nodes_named(action, self._view.of("Node"))
         return ask_cloud(self._cloud, action, nodes)
+
+
+def _status_in_place(action: Patch, held: Any) -> Any:
+    """The status of a patch that puts one in the place of another, and does nothing else; None: it is another patch. It
+    comes to the same as a patch of the whole object, of which nothing else is looked at."""
+    if action.type != "json" or not isinstance(action.patch, tuple) or len(action.patch) != 1:
+        return None
+    only = action.patch[0]
+    writes = action.subresource == "status" or (not action.subresource and action.kind in _STATUS_IN_WHOLE)
+    if not writes or only.path != "/status" or only.op not in ("add", "replace") or not isinstance(only.value, dict):
+        return None
+    there = type(held.status)
+    return from_dict(only.value, there) if only.op == "add" or held.status != there() else None
 
 
 def _kept(made: KubeObject, held: KubeObject) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
+from kscale.objects.namespaces import with_namespace
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.protocols import GoesBy, Ranker, Watch
 from kscale.world.simulated.api_objects import ApiObjects
@@ -22,6 +25,7 @@ from kscale.world.simulated.load import Load
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.performer import SimulatedPerformer
+from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.replica_sets import Deployments, ReplicaSets, ReplicationControllers
 from kscale.world.simulated.resizing import Resizing
 from kscale.world.simulated.scheduler import Scheduler
@@ -113,6 +117,26 @@ class SimulatedWorld:
     def add(self, item: KubeObject) -> KubeObject:
         """Creates an object, as ``kubectl create`` does."""
         return self.api.create(item)
+
+    def apply(self, item: KubeObject) -> KubeObject:
+        """Creates an object, or makes the one under its key what it says, as ``kubectl apply`` does. Of a pod only
+        labels and annotations change; a status stays."""
+        item = with_namespace(item)
+        held: Any = self.api.find(item.kind, item.key)
+        if held is None:
+            return self.api.create(item)
+        kept = ("status", "spec") if isinstance(held, Pod) else ("status",)
+        metadata = replace(held.metadata, labels=item.metadata.labels, annotations=item.metadata.annotations)
+        stays = {name: getattr(held, name) for name in kept if hasattr(held, name)}
+        return self.api.put(replace(item, metadata=metadata, **stays))
+
+    def delete(self, kind: str, key: str) -> None:
+        """As ``kubectl delete`` does; what is not there is not missed."""
+        held = self.api.find(kind, key)
+        if isinstance(held, Pod):
+            delete_pod(self.api, held)
+        elif held is not None:
+            self.api.remove(held)
 
     def begin(self) -> None:
         """Load arrives and is measured from now on."""
