@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from scikit_build_core import build as backend
@@ -76,11 +77,18 @@ def _cython() -> list[str]:
 
 
 def _generate() -> None:
-    cython = [sys.executable, "-m", "cython", "--cplus"]
-    subprocess.run([*cython, f"--generate-shared={GENERATED / SHARED}.cxx"], check=True)
-    for source in sorted(NATIVE.glob("*.pyx")):
-        name = f"kscale._native.{source.stem}"
-        options = ["-3", "--module-name", name, f"--shared=kscale._native.{SHARED}"]
-        target = GENERATED / f"{source.stem}.cxx"
-        paths = [str(path.relative_to(ROOT)) for path in (source, target)]  # no path of this machine in what is made
-        subprocess.run([*cython, *options, paths[0], "-o", paths[1]], check=True, cwd=ROOT)
+    """In a folder of its own: of what lies below the current one, as a build environment may, Cython writes the path
+    into what it makes, and no two sdists would be the same."""
+    with TemporaryDirectory() as folder:
+        package = Path(folder, NATIVE.relative_to(ROOT))
+        package.mkdir(parents=True)
+        for source in [NATIVE.parent / "__init__.py", *NATIVE.glob("*.p[yx]*")]:
+            shutil.copy(source, Path(folder, source.relative_to(ROOT)))
+        cython = [sys.executable, "-m", "cython", "--cplus"]
+        subprocess.run([*cython, f"--generate-shared={GENERATED / SHARED}.cxx"], check=True, cwd=folder)
+        for source in sorted(package.glob("*.pyx")):
+            name = f"kscale._native.{source.stem}"
+            options = ["-3", "--module-name", name, f"--shared=kscale._native.{SHARED}"]
+            target = f"{source.stem}.cxx"
+            subprocess.run([*cython, *options, str(source.relative_to(folder)), "-o", target], check=True, cwd=folder)
+            shutil.move(Path(folder, target), GENERATED / target)
