@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import KubeObject, object_key
+from kscale.objects.meta import KubeObject
 from kscale.simulation.openb import OpenbNode, OpenbPod, openb_rows
 from kscale.simulation.scenario import OpenbEntry
 from kscale.simulation.values import Values
@@ -57,10 +57,14 @@ class Arrivals:
     def made_by(self, workload: KubeObject) -> str | None:
         """The key of one that may have the name of a pod of a workload; None: there is none."""
         suffix = _SUFFIXES.get(workload.kind)
-        if suffix is None:
+        if suffix is None or workload.namespace not in self._namespaces:
             return None
-        named = re.compile(re.escape(object_key(workload.namespace, workload.name)) + suffix)
-        return next((key for kind, key in self.places if kind == "Pod" and named.fullmatch(key)), None)
+        named = re.compile(re.escape(workload.key) + suffix)
+        return next((pod.key for _, pod in self.pods if named.fullmatch(pod.key)), None)
+
+    @cached_property
+    def _namespaces(self) -> frozenset[str]:
+        return frozenset(pod.namespace for _, pod in self.pods)
 
     def enter(self, world: SimulatedWorld) -> None:
         """They come in a world."""

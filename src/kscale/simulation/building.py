@@ -25,14 +25,14 @@ from kscale.objects.decode import from_dict
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.owners import controller_of
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.arrivals import Arrivals, openb_arrivals
 from kscale.simulation.autoscalers import Autoscalers
 from kscale.simulation.recorded import completed
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
-from kscale.simulation.simkube import simkube_objects
+from kscale.simulation.simkube import SimkubeObjects, simkube_objects
+from kscale.simulation.times_by_owner import TimesByOwner
 from kscale.simulation.values import Values
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
@@ -118,7 +118,7 @@ class _Builder:
         arrivals = openb_arrivals(scenario.openb, values, self.begin, self.begin + horizon)
         traced = simkube_objects(scenario.simkube, values, self.begin, self.begin + horizon)
         self._check()
-        objects = [*self._objects([*more, *traced.first], arrivals.places), *arrivals.nodes]
+        objects = [*self._objects(more, traced, arrivals.places), *arrivals.nodes]
         traced = traced.admitted(self._admitted)
         there = [*objects, *traced.applied]
         self._no_others(arrivals, there)
@@ -166,10 +166,14 @@ class _Builder:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def _objects(
-        self, more: Iterable[str | KubeObject], places: Mapping[tuple[str, str], tuple[str, str, str]]
+        self,
+        more: Iterable[str | KubeObject],
+        traced: SimkubeObjects,
+        places: Mapping[tuple[str, str], tuple[str, str, str]],
     ) -> list[KubeObject]:
-        """What is there at the beginning; ``places``: what comes besides, or later, under names of its own."""
-        given = [str(self.values.folder / name) for name in self.scenario.cluster] + list(more)
+        """What is there at the beginning, with what ``traced`` objects need that come later; ``places``: what comes
+        besides, or later, under names of its own."""
+        given = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
         found = [loaded.obj for loaded in load_objects(*given)] if given else []
         for i, data in enumerate(self.scenario.objects):
             try:
@@ -184,17 +188,20 @@ class _Builder:
             if (kind, item.key) in seen:
                 self.values.problems.append(Problem("is there twice", self.values.source, f"{kind} {item.key}"))
             seen.add((kind, item.key))
-            if (kind, item.key) in places:
-                text = f"the scenario has a {kind} {item.key} of its own"
-                self.values.problems.append(Problem(text, *places[kind, item.key]))
+        later = traced.applied_later
+        for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in [*found, *later]):
+            if (kind, key) in places:
+                text = f"the scenario has a {kind} {key} of its own"
+                self.values.problems.append(Problem(text, *places[kind, key]))
+        for item in [*found, *later]:
             if isinstance(item, PodDisruptionBudget):
                 self._budget(item)
         self._check()
-        return [self._admitted(item) for item in completed(found)]
+        return [self._admitted(item) for item in completed(found, later)]
 
     def _no_others(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
         """No workload makes pods whose names a trace has."""
-        for item in objects:
+        for item in {(item.kind, item.key): item for item in objects}.values():
             taken = arrivals.made_by(item)
             if taken is not None:
                 text = f"{item.kind} {item.key} may have a pod of this name"
@@ -295,7 +302,7 @@ class _Builder:
         usual = found.pop("", PodTimes())
         if not found:
             return lambda _: usual
-        return _TimesByOwner(found, usual)
+        return TimesByOwner(found, usual)
 
     def _pod_times(self, entry: PodEntry, field: str) -> PodTimes:
         values = self.values
@@ -382,21 +389,3 @@ class _Builder:
                 self.values.wrong(field, f"there is a {entry.name} with these labels already")
             named.append(metric)
         return found
-
-
-class _TimesByOwner:
-    """How long pods take, by the workload that they belong to; a replica set's count as its deployment's."""
-
-    def __init__(self, times: Mapping[str, PodTimes], usual: PodTimes) -> None:
-        self._times, self._usual = times, usual
-
-    def __call__(self, pod: Pod) -> PodTimes:
-        owner = controller_of(pod.metadata)
-        return self._usual if owner is None else self._find(owner.kind, pod, owner.name)
-
-    def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
-        namespace = pod.metadata.namespace
-        found = self._times.get(f"{kind}/{namespace}/{name}")
-        if found is None and kind == "ReplicaSet" and "pod-template-hash" in (pod.metadata.labels or {}):
-            found = self._times.get(f"Deployment/{namespace}/{name.rpartition('-')[0]}")
-        return self._usual if found is None else found

@@ -23,11 +23,12 @@ _STANDARD: Final = "standard"
 _IS_DEFAULT: Final = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
-def completed(objects: Sequence[KubeObject]) -> list[KubeObject]:
+def completed(objects: Sequence[KubeObject], later: Sequence[KubeObject] = ()) -> list[KubeObject]:
     """The objects of a cluster, and what they name that is not among them: replica sets between deployments and their
-    pods, and storage classes of stateful sets (whose volumes are made where the pod is)."""
+    pods, and storage classes of stateful sets (whose volumes are made where the pod is), also of those that come
+    ``later``."""
     named = [_with_uid(item) if isinstance(item, Deployment) else item for item in objects]
-    return [*named, *_replica_sets(named), *_storage_classes(named)]
+    return [*named, *_replica_sets(named), *_storage_classes([*named, *later])]
 
 
 def _with_uid(held: Deployment) -> Deployment:

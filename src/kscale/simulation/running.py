@@ -27,7 +27,6 @@ from kscale.simulation.records import (
 )
 from kscale.simulation.timelines import Timeline
 from kscale.world.simulated.api_objects import Changes
-from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.turns import DRIVERS, HAPPENINGS
 
 __all__ = ["Simulation", "simulate"]
@@ -35,6 +34,8 @@ __all__ = ["Simulation", "simulate"]
 _HOUR: Final = 3600 * SECOND
 _TYPE: Final = "node.kubernetes.io/instance-type"
 _STEPS: Final = 256
+_SAMPLED: Final = ("Deployment", "StatefulSet", "ReplicationController")
+"""Kinds of workloads with rows in the timeline of workloads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +106,6 @@ class _Run:
         )
         self.workloads = Timeline("workload", "replicas", "ready")
         self.world.api.listen("Pod", self._pods)
-        self.keys: list[Key] = [
-            (kind, item.namespace, item.name)
-            for kind in ("Deployment", "StatefulSet", "ReplicationController")
-            for item in self.world.api.of(kind).values()
-        ]
         self.drives = [self._drive(driver, DRIVERS + i, skip=skip) for i, driver in enumerate(setup.drivers)]
 
     def _drive(self, driver: Driver[Any], rank: int, *, skip: bool) -> VirtualDrive:
@@ -156,10 +152,10 @@ class _Run:
             world.time.now, ledger.nodes, machines, ledger.pods, ledger.pending, ledger.allocatable, ledger.requested,
             ledger.wanted,
         )  # fmt: skip
-        for key in self.keys:
-            held = world.api.find(key[0], f"{key[1]}/{key[2]}")
-            if held is not None:
-                self.workloads.add(world.time.now, "/".join(key), held.spec.replicas or 0, held.status.ready_replicas)
+        for kind in _SAMPLED:
+            for held in world.api.of(kind).values():
+                name = f"{kind}/{held.namespace}/{held.name}"
+                self.workloads.add(world.time.now, name, held.spec.replicas or 0, held.status.ready_replicas)
         world.time.at(world.time.now + self.setup.sample, self._sample, rank=HAPPENINGS)
 
     # -- what it comes to --------------------------------------------------------------------------------------------

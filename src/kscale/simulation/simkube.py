@@ -66,6 +66,8 @@ def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
         raise InputError(Problem(text, source=source, field=at.rstrip("`"))) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(Problem(f"no trace of SimKube: {error}", source=source)) from None
+    except RecursionError:
+        raise InputError(Problem("nested too deeply to be read", source=source)) from None
     if trace.version not in _VERSIONS:
         raise InputError(Problem(f"{trace.version} is none of {_VERSIONS}", source=source, field="version"))
     return sorted(trace.events, key=lambda event: event.ts)
@@ -81,7 +83,12 @@ class SimkubeObjects:
     @property
     def applied(self) -> list[KubeObject]:
         """All that is ever there."""
-        return [*self.first, *(item for _, applied, _ in self.later for item in applied)]
+        return [*self.first, *self.applied_later]
+
+    @property
+    def applied_later(self) -> list[KubeObject]:
+        """What is not there at the beginning, or not as it will be; an object as often as it is applied."""
+        return [item for _, applied, _ in self.later for item in applied]
 
     def admitted(self, admit: _Admit) -> SimkubeObjects:
         """The same with what comes later as the API server stores it."""
@@ -141,11 +148,16 @@ def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> Si
 
 
 def _object(data: Mapping[str, Any]) -> KubeObject:
-    """An object as it was applied. Raises InputError."""
+    """An object as it was applied, bound to no node of its cluster. Raises InputError: for a list of objects, too, and
+    for a cron job, which makes no jobs here."""
     metadata = data.get("metadata")
     own = {key: value for key, value in data.items() if key != "status"}
     if isinstance(metadata, Mapping):
         own["metadata"] = {key: value for key, value in metadata.items() if key not in _OF_A_CLUSTER}
-    for loaded in load_objects(own, validate=True):
-        return loaded.obj
+    spec = data.get("spec")
+    if data.get("kind") == "Pod" and isinstance(spec, Mapping):
+        own["spec"] = {key: value for key, value in spec.items() if key != "nodeName"}
+    found = [loaded.obj for loaded in load_objects(own, validate=True)]
+    if len(found) == 1 and found[0].kind == data.get("kind") and found[0].kind != "CronJob":
+        return found[0]
     raise InputError(Problem(f"objects of {data.get('apiVersion')} {data.get('kind')} cannot be simulated"))

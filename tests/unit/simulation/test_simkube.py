@@ -47,6 +47,18 @@ EVENTS = [
     event(100_000, deployment("never", 1)),
 ]
 LIFECYCLES = {("apps/v1.Deployment", "shop/web"): {17: [{"Finished": [BEGIN, BEGIN + 5]}]}}
+BUDGET = {
+    "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "shop"},
+    "spec": {"maxUnavailable": "some", "selector": {"matchLabels": {"app": "web"}}},
+}  # fmt: skip
+POD_SPEC = {"containers": [{"name": "c", "image": "x"}]}
+CRON_JOB = {
+    "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "namespace": "shop"},
+    "spec": {
+        "schedule": "* * * * *",
+        "jobTemplate": {"spec": {"template": {"spec": {**POD_SPEC, "restartPolicy": "Never"}}}},
+    },
+}  # fmt: skip
 TRACE = {"version": 3, "config": {"trackedObjects": {}}, "events": EVENTS, "index": {}}
 
 
@@ -82,6 +94,7 @@ def test_objects_come_change_and_go_when_they_did(tmp_path: Path) -> None:
     rows = list(zip(held["workload"], held["replicas"].tolist(), strict=True))
     assert [n for name, n in rows if name == "Deployment/shop/web"] == [2, 2, 4, 4, 4, 4, 4]
     assert [n for name, n in rows if name == "Deployment/shop/old"] == [1, 1, 1, 1]
+    assert [n for name, n in rows if name == "Deployment/shop/batch"] == [1, 1, 1]
 
 
 def test_entries_may_name_what_comes_later(tmp_path: Path) -> None:
@@ -99,6 +112,12 @@ def test_entries_may_name_what_comes_later(tmp_path: Path) -> None:
         ([1], "trace: Expected `object`, got `array`"),
         ({**TRACE, "events": [event(0, {"apiVersion": "a/v1", "kind": "VolcanoJob", "metadata": {"name": "x"}})]},
          r"trace: events\[0\]\.applied_objs\[0\]: objects of a/v1 VolcanoJob cannot be simulated"),
+        ({**TRACE, "events": [event(0, {"apiVersion": "v1", "kind": "List", "items": [deployment("w", 1)] * 2})]},
+         r"applied_objs\[0\]: objects of v1 List cannot be simulated"),
+        ({**TRACE, "events": [event(0, CRON_JOB)]},
+         r"applied_objs\[0\]: objects of batch/v1 CronJob cannot be simulated"),
+        ({**TRACE, "events": [event(0), event(9, BUDGET)]},
+         r"PodDisruptionBudget shop/b: spec\.maxUnavailable: 'some' is no number and no percentage"),
         ({**TRACE, "events": [event(0, {**deployment("w", 1), "spec": 3})]}, r"events\[0\]\.applied_objs\[0\]: .*spec"),
     ],
 )  # fmt: skip
@@ -113,6 +132,62 @@ def test_no_trace(tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(msgspec.msgpack.encode(TRACE)[:-5])
     with pytest.raises(InputError, match="cut: no trace of SimKube"):
         run(tmp_path, simkube="cut")
+
+
+@pytest.mark.parametrize(
+    "deep",
+    [b'{"version":3,"events":[{"ts":1,"applied_objs":[{"a":' + b"[" * 100_000,
+     b"\x82\xa7version\x03\xa6events\x91\x82\xa2ts\x01\xacapplied_objs\x91\x81\xa1a" + b"\x91" * 100_000],
+)  # fmt: skip
+def test_nested_too_deeply(tmp_path: Path, deep: bytes) -> None:
+    (tmp_path / "deep").write_bytes(deep)
+    with pytest.raises(InputError, match="deep: nested too deeply to be read"):
+        read_simkube(tmp_path / "deep")
+
+
+def test_volumes_of_what_comes_later(tmp_path: Path) -> None:
+    later = deployment("db", 2)
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    spec = {**later["spec"], "serviceName": "db", "volumeClaimTemplates": [{"metadata": {"name": "d"}, **claim}]}
+    trace = {**TRACE, "events": [event(0), event(60, {**later, "kind": "StatefulSet", "spec": spec})]}
+    found = run(tmp_path, trace, sample="30s", horizon="180s")
+    assert found.workloads.columns()["ready"].tolist()[-1] == 2
+
+
+def test_a_pod_looks_for_a_node_of_its_own(tmp_path: Path) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {**POD_SPEC, "nodeName": "gone"}}
+    found = run(tmp_path, {**TRACE, "events": [event(0, pod), event(60, {**pod, "metadata": {"name": "q"}})]})
+    assert found.report.pending.pods == 2
+
+
+def test_what_is_applied_again_is_replaced(tmp_path: Path) -> None:
+    again = deployment("web", 0)
+    del again["spec"]["replicas"]
+    trace = {**TRACE, "events": [event(0, deployment("web", 3)), event(60, again)]}
+    assert run(tmp_path, trace, sample="30s", horizon="120s").timeline.columns()["pods"].tolist()[-1] == 1
+
+
+@pytest.mark.parametrize("after", [0, 60])
+@pytest.mark.parametrize(("kind", "key"), [("Pod", "openb/p"), ("Node", "m")])
+def test_an_object_that_another_trace_has_too(tmp_path: Path, after: int, kind: str, key: str) -> None:
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\np,1,1,0,0,50\n")
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nm,4000,8192,0,\n")
+    namespace, _, name = key.rpartition("/")
+    item = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
+    if kind == "Pod":
+        item |= {"metadata": {"name": name, "namespace": namespace}, "spec": POD_SPEC}
+    trace = {**TRACE, "events": [event(0), event(after, item)]}
+    with pytest.raises(InputError, match=f"csv: row 2: .*: the scenario has a {kind} {key} of its own"):
+        run(tmp_path, trace, openb={"pods": "pods.csv", "nodes": "nodes.csv"})
+
+
+def test_a_workload_that_may_have_a_pod_of_another_trace_is_told_of_once(tmp_path: Path) -> None:
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\nw-0,1,1,0,0,50\n")
+    made = {**deployment("w", 1), "kind": "StatefulSet", "metadata": {"name": "w", "namespace": "openb"}}
+    trace = {**TRACE, "events": [event(0, made), event(60, made), event(90, made)]}
+    with pytest.raises(InputError, match="StatefulSet openb/w may have a pod of this name") as found:
+        run(tmp_path, trace, openb={"pods": "pods.csv"})
+    assert len(found.value.problems) == 1
 
 
 def test_an_object_that_the_scenario_has_too(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ class SimulatedWorld:
         return self.api.create(item)
 
     def apply(self, item: KubeObject) -> KubeObject:
-        """Creates an object, or makes the one under its key what it says, as ``kubectl apply`` does. Of a pod only
-        labels and annotations change; a status stays."""
+        """Creates an object, or replaces the one under its key: what it does not say falls to the default, also the
+        ``spec.replicas`` that an autoscaler set. Of a pod only labels and annotations change; a status stays."""
         item = with_namespace(item)
         held: Any = self.api.find(item.kind, item.key)
         if held is None:
