@@ -50,6 +50,10 @@ class InputError(KscaleError, ValueError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class UnreadableObjectError(InputError):
+    """An object that was taken by what decisions read of it cannot be read whole."""
+
+
 class StateError(KscaleError, ValueError):
     """A saved state that cannot be used: another version, another kind, or damaged."""
 

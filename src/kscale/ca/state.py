@@ -150,7 +150,8 @@ def restarted(state: LoopState) -> LoopState:
 
 
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
-    """After a group changed; ``kind``: ``scale_up``, ``scale_down`` or ``scale_down_failure`` (for local delays)."""
+    """After a group changed at ``time``; ``kind``: ``scale_up``, ``scale_down`` or ``scale_down_failure`` (for local
+    delays)."""
     memory = state.scale_down
     changes = register_change(memory.changes, kind, group, moment(time, "time"))
     return msgspec.structs.replace(state, scale_down=msgspec.structs.replace(memory, changes=changes))

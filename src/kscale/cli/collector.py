@@ -9,20 +9,25 @@ import gc
 
 __all__ = ["keep", "start", "started"]
 
+_ours = False
+"""Whether the process is the command's own."""
+
 
 def start() -> None:
     """While the process imports there is nothing to collect."""
+    global _ours  # noqa: PLW0603 - there is one collector a process
+    _ours = True
     gc.disable()
 
 
 def started() -> None:
     """The command begins: what was imported stays."""
-    if not gc.isenabled():
+    if _ours:
         gc.freeze()
         gc.enable()
 
 
 def keep() -> None:
     """Everything that is there now stays, too."""
-    if gc.get_freeze_count():
+    if _ours:
         gc.freeze()

@@ -34,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def later(time: Moment, by: int) -> Moment:
-    """The moment ``by`` so many nanoseconds after another; of what is beyond int64 the last one there is."""
+    """The moment ``by`` nanoseconds after ``time``; of what is beyond int64 the last one there is."""
     return min(time + by, LAST_TIME)
 
 
@@ -44,7 +44,7 @@ def timedelta_of(nanoseconds: int) -> timedelta:
 
 
 def to_datetime(time: Moment) -> datetime:
-    """An aware datetime in UTC; what is finer than a microsecond is cut off."""
+    """``time`` as an aware datetime in UTC; what is finer than a microsecond is cut off."""
     return _EPOCH + timedelta(microseconds=time // 1000)
 
 
@@ -55,7 +55,7 @@ def from_text(text: str | None) -> Moment:
 
 
 def to_text(time: Moment, *, fraction: bool = False) -> str | None:
-    """RFC 3339 as the API prints it (whole seconds), or with the nanoseconds (``fraction``); None for
+    """``time`` in RFC 3339 as the API prints it (whole seconds), or with the nanoseconds (``fraction``); None for
     :data:`ZERO_TIME`."""
     if time == ZERO_TIME:
         return None

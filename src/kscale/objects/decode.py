@@ -8,10 +8,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError, Problem, UnreadableObjectError
 from kscale.objects.base import dec_hook, enc_hook
 
-__all__ = ["decoder", "describe", "escaped", "from_dict", "from_json", "syntax_problem", "to_dict", "to_json"]
+__all__ = [
+    "decoder",
+    "describe",
+    "escaped",
+    "from_dict",
+    "from_json",
+    "from_kept_json",
+    "syntax_problem",
+    "to_dict",
+    "to_json",
+]
 
 T = TypeVar("T")
 
@@ -59,6 +69,14 @@ def from_json(
         text = raw.encode() if isinstance(raw, str) else bytes(raw)
         raise InputError(syntax_problem(error, text, source, object_path)) from None
     return from_dict(data, type_, source=source, object_path=object_path)
+
+
+def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
+    """One object from text that was taken by what decisions read of it; raises UnreadableObjectError."""
+    try:
+        return from_json(raw, type_, object_path=object_path)
+    except InputError as error:
+        raise UnreadableObjectError(error.problems) from None
 
 
 def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str = "") -> T:

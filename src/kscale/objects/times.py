@@ -50,7 +50,7 @@ _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 
 
 
 def duration(value: timedelta) -> int:
-    """Nanoseconds of a duration, ``value`` (they are whole microseconds)."""
+    """The nanoseconds of ``value``, a duration (they are whole microseconds)."""
     return value // _MICROSECOND * 1000
 
 

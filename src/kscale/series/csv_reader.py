@@ -28,7 +28,7 @@ def read_csv(
     events: bool = False,
     source: str = "<bytes>",
 ) -> Series:
-    """Rows of a CSV file with a header.
+    """Rows of a CSV file with a header, ``data``.
 
     ``time`` and ``value`` name the columns that must be there; ``columns`` renames ``namespace``, ``pod`` and
     ``container``, which may be missing. ``labels`` are columns to keep with each series. A time is a number in ``unit``

@@ -19,7 +19,7 @@ def bin_events(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """(begin of each bin, events per second or ``value`` per second in it); ``width`` in nanoseconds.
 
-    Bins begin at the first event and leave none out. Events need not be sorted.
+    ``time``: of each event, in nanoseconds, in any order. Bins begin at the first and leave none out.
     """
     if width <= 0:
         raise InputError("the width of a bin must be greater than zero")

@@ -31,8 +31,10 @@ def read_parquet(
     events: bool = False,
     source: str = "<bytes>",
 ) -> Series:
-    """Rows of a Parquet file; arguments and errors as of :func:`~kscale.series.read_csv`. A time may be a timestamp
-    too (UTC)."""
+    """Rows of a Parquet file, ``data``; other arguments and errors as of :func:`~kscale.series.read_csv`.
+
+    A time may be a timestamp too (UTC).
+    """
     wanted = Wanted(value, time, columns, labels, unit, events)
     return series_of(_table(data, wanted, source), wanted, source)
 

@@ -43,11 +43,11 @@ class _Answer(msgspec.Struct):
 def read_prometheus(
     data: bytes, *, columns: Mapping[str, str] | None = None, source: str = "<bytes>", finite: bool = True
 ) -> Series:
-    """The matrix of a range query; ``columns`` says which labels are ``namespace``, ``pod`` and ``container``.
+    """The matrix of a range query, whose answer is ``data`` (JSON).
 
-    All labels are kept with each series, and what the answer warns of (Thanos and Mimir say there that it is a part of
-    the whole), each text once. Unless ``finite`` is False a value that is NaN or infinite is an error: leave
-    it out in the query.
+    ``columns`` says which labels are ``namespace``, ``pod`` and ``container``. All labels are kept with each series,
+    and what the answer warns of (Thanos and Mimir say there that it is a part of the whole), each text once. Unless
+    ``finite`` is False a value that is NaN or infinite is an error: leave it out in the query.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Affinity, Pod
-from kscale.objects.decode import from_json
+from kscale.objects.decode import from_kept_json
 from kscale.objects.meta import OwnerReference
 from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
 from kscale.objects.requests import CPU, is_sidecar, occupancy, takes_what_it_asks
@@ -69,7 +69,7 @@ class Shape:
     def _decoded(self) -> Pod:
         rest, labels, affinity, volumes, owners = self._texts
         assert rest is not None
-        pod = from_json(rest, Pod)
+        pod = from_kept_json(rest, Pod)
         pod.kind, pod.api_version = "Pod", "v1"
         if labels is not None:
             pod.metadata.labels = _LABELS.decode(labels)

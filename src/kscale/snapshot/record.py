@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import msgspec
 
 from kscale.objects.core import Pod
-from kscale.objects.decode import from_dict, from_json, to_dict
+from kscale.objects.decode import from_dict, from_json, from_kept_json, to_dict
 from kscale.objects.equivalence import Digester
 from kscale.objects.meta import Condition
 from kscale.objects.namespaces import with_namespace
@@ -112,7 +112,7 @@ class PodRecord:
             return self._like(self.exemplar)
         assert isinstance(self.raw, msgspec.Raw)
         self._check()
-        pod = from_json(self.raw, Pod, object_path=f"Pod {self.key}")
+        pod = from_kept_json(self.raw, Pod, object_path=f"Pod {self.key}")
         pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
         return with_namespace(pod)
 

@@ -36,7 +36,7 @@ from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import WritingStatus, write_status
 from kscale.effects import DeleteGroup, Emit, Observe, Progress, Refresh, StepsOf, Wait
-from kscale.errors import InputError
+from kscale.errors import InputError, UnreadableObjectError
 from kscale.objects.core import Pod
 
 __all__ = ["LegacyLooping", "LegacyRunOnce"]
@@ -74,7 +74,7 @@ class LegacyRunOnce:
                 yield from self.shrink()
         except EndedError as end:
             report.ended, report.error = end.why, None if end.error is None else end.error.record
-        except InputError as error:
+        except UnreadableObjectError as error:
             report.error = unreadable(error).record
         if self.looked and self.options.write_status_configmap:
             yield from self.show()

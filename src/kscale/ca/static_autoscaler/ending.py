@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.errors import InputError
+from kscale.errors import UnreadableObjectError
 
 __all__ = ["EndedError", "unreadable"]
 
@@ -17,7 +17,7 @@ class EndedError(Exception):
         self.error = error
 
 
-def unreadable(error: InputError) -> AutoscalerError:
+def unreadable(error: UnreadableObjectError) -> AutoscalerError:
     """What a loop returns that comes upon an object which cannot be read: where nothing that decisions read is wrong,
     that is found when the object is needed whole."""
     return AutoscalerError(INTERNAL_ERROR, f"failed to read an object of the cluster: {error}")

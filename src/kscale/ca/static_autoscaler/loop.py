@@ -45,7 +45,7 @@ from kscale.effects import (
     StepsOf,
     WriteStatus,
 )
-from kscale.errors import InputError
+from kscale.errors import InputError, UnreadableObjectError
 
 __all__ = ["RunOnce"]
 
@@ -80,7 +80,7 @@ class RunOnce(ScaleDownPart):
         except EndedError as end:
             report.ended = end.why
             report.error = None if end.error is None else end.error.record
-        except InputError as error:
+        except UnreadableObjectError as error:
             report.error = unreadable(error).record
         if looked:
             yield from self.conclude()

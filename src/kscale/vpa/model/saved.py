@@ -54,7 +54,7 @@ def save_state(state: RecommenderState) -> bytes:
 
 
 def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
-    """A saved state; raises :class:`kscale.errors.StateError` for anything else."""
+    """The state that ``data`` is, as it was saved; raises :class:`kscale.errors.StateError` for anything else."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {name: np.ascontiguousarray(file[name]) for name in file.files}

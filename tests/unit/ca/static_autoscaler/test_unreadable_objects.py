@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 import kscale
-from builders import N0, at, node, owner, pod
+from builders import N0, at, node, owner, pod, template
 from kscale import ca
-from kscale.objects.decode import to_dict
+from kscale.errors import InputError
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeGroup
 
 
@@ -20,6 +22,12 @@ def _with_a_number_for_an_image(name: str, on: str, **metadata: Any) -> dict[str
     if not on:
         data["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
     return data
+
+
+def _waiting(name: str) -> Pod:
+    data = to_dict(pod(name, 900, 0))
+    data["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    return from_dict(data, Pod)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -45,3 +53,13 @@ def test_what_is_wrong_is_in_the_report(text: dict[str, Any], legacy: bool) -> N
     assert report.error.type == "internalError"
     assert f"Pod {key}: spec.containers[0].image: expected `str`, got `int`" in report.error.message
     assert not report.successful
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_what_else_is_wrong_is_no_object_of_the_cluster(legacy: bool) -> None:
+    """A chain of expanders that wants prices, and groups without: the caller's mistake, told as such."""
+    made = kscale.Cluster([node("n0", 100, 1, ready=True, creation_timestamp=at(hours=-1)), _waiting("waits")])
+    options = ca.AutoscalingOptions.for_profile("legacy" if legacy else "current", expander="price")
+    groups = [NodeGroup(id="g", max_size=5, nodes=["n0"], template=template(node("new", 1000, 1, ready=True)))]
+    with pytest.raises(InputError, match="the price expander needs a price"):
+        ca.run_once(made, groups, now=N0, options=options)
