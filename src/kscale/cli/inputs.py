@@ -130,6 +130,10 @@ class Dump(Files):
         typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
     ] = None
 
+    def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
+        """Those of ``kinds`` of which the cluster may have objects where :meth:`load` found none."""
+        return kinds
+
     def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
         """The cluster. Raises InputError. ``tell`` is told of progress."""
         with of_dump():
@@ -240,7 +244,7 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
     with terminal.step(f"reading {source.what}") as tell, collector_paused():
         cluster = source.load(terminal, tell)
         keep()
-    say_read(cluster.report, source.what, terminal, matter)
+    say_read(cluster.report, source.what, terminal, source.unknown(matter))
     return cluster
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -45,6 +45,8 @@ class Clusters(Dump):
     ] = None
     several: bool = field(default=False, init=False)
     """Whether this is one of several clusters that are asked about."""
+    refused: Collection[str] = field(default=(), init=False)
+    """Kinds that the cluster did not let us list."""
 
     def check(self) -> None:
         """Usage that cannot be meant."""
@@ -88,6 +90,10 @@ class Clusters(Dump):
         named += [("--kubeconfig", self.kubeconfig)] if self.kubeconfig else []
         return [*super().words(), *(word for option, value in named for word in (option, shlex.quote(value)))]
 
+    def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
+        """Of a live cluster the kinds that may not be listed: of the others it has none."""
+        return [kind for kind in kinds if kind in self.refused] if self.live else kinds
+
     def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:
         """The cluster, as a dump or by asking its API server. Raises InputError."""
         if not self.live:
@@ -125,6 +131,7 @@ class Clusters(Dump):
 
     def say_refused(self, found: Listing, terminal: Terminal) -> None:
         """On stderr: what may not be listed."""
+        self.refused = found.refused.keys()
         for kind, why in found.refused.items():
             terminal.warn(f"{plural(kind, 2)} are not read: {why}")
 

@@ -37,7 +37,7 @@ from kscale.hpa.steady import is_settled, repeated
 from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.meta import KubeObject
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.pod_index import PodIndex
 from kscale.world.protocols import Change, GoesBy, Stores, Watch
@@ -48,7 +48,6 @@ _log = logging.getLogger(__name__)
 NAME: Final = "horizontal-pod-autoscaler"
 _KIND: Final = "HorizontalPodAutoscaler"
 _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
-_USUAL: Final = RESTMapper()
 _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
 _FRESH: Final = 4  # sync periods
 _LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
@@ -110,7 +109,7 @@ class HorizontalAutoscaler:
         self._manager, self._take_over = manager, take_over
         self._changes: list[tuple[Change, Moment]] = []
         self._scales: dict[str, tuple[KubeObject, Scale]] = {}
-        self._mapper = _USUAL
+        self._mapper = BUILT_IN_MAPPER
         self._mapper_tick = -1
         self._left_alone: dict[str, str] = {}
         self._repeats = repeats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from kscale.effects import GetMetric, Moment, moment
 from kscale.hpa.batch_pods import PodsLike, batch_pods
@@ -15,12 +15,10 @@ from kscale.hpa.encode import Observed, choose
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.collector import collector_paused
 
 __all__ = ["decide"]
-
-_BUILT_IN: Final = RESTMapper()
 
 
 @collector_paused()
@@ -59,7 +57,7 @@ def decide(
     malformed of one HPA's metrics or scale is an error of its own row.
     """
     options, time = options or HPAOptions(), moment(now)
-    mapper = _BUILT_IN if mapper is None else mapper
+    mapper = BUILT_IN_MAPPER if mapper is None else mapper
     state = (previous.state if previous is not None else ControllerState()) if state is None else state
     last = None if previous is None else previous.origin
     if last is not None and (last.options != options or last.observed.mapper is not mapper):

@@ -29,13 +29,16 @@ def ask_for_rest(dump: Dump, state: ControllerState | None, options: HPAOptions,
             mapper = outcome.value
         else:
             unanswered.append(f"what the server serves: {outcome.error.message}")
-    listed = {key: scale for key, scale in dump.scales().items() if isinstance(scale, Scale)}
-    scales = yield from gather_scales(progress, hpas, keys, listed, mapper, options.workers)
+    dump.known_mapper = mapper
+    found = dump.scales()
+    listed = {key: scale for key, scale in found.items() if isinstance(scale, Scale)}
+    gathered = yield from gather_scales(progress, hpas, keys, listed, mapper, options.workers)
+    scales = {**found, **gathered}  # of a kind that is not served there is nothing to gather, but an error
     pods = batch_pods(dump.pods.cluster)
     observed = Observed.of(hpas, scales, pods, dump.metrics, None, mapper)
     chosen = choose(observed, dump.settled() if state is None else state, options)
     metrics = yield from gather_metrics(progress, chosen.questions(), options.workers)
     metrics.know_pods(dump.pods.cluster)
-    dump.known_mapper, dump.known_scales, dump.metrics = mapper, scales, metrics
+    dump.known_scales, dump.metrics = scales, metrics
     dump.unanswered = [*unanswered, *metrics.unanswered()]
     dump.newest = progress.now

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from kscale.effects import GetMetric, Moment, Progress, Steps
 from kscale.hpa.batch_specs import target_references
 from kscale.hpa.gathered import GatheredMetrics
 from kscale.hpa.scale_target import TargetScale, ask_scale
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper, RESTMappingError, parse_group_version
 
 __all__ = ["are_usual", "gather_metrics", "gather_scales"]
-
-_USUAL: Final = RESTMapper()
 
 
 def are_usual(hpas: Iterable[HorizontalPodAutoscaler]) -> bool:
@@ -26,7 +24,7 @@ def are_usual(hpas: Iterable[HorizontalPodAutoscaler]) -> bool:
 
 def _is_usual(api_version: str, kind: str) -> bool:
     try:
-        _USUAL.resources(parse_group_version(api_version)[0], kind)
+        BUILT_IN_MAPPER.resources(parse_group_version(api_version)[0], kind)
     except RESTMappingError:
         return api_version.count("/") > 1  # which no server could mend
     return True

@@ -12,6 +12,7 @@ from kscale.objects.decode import from_dict
 
 __all__ = [
     "BUILT_IN",
+    "BUILT_IN_MAPPER",
     "RESTMapper",
     "RESTMappingError",
     "ServedResource",
@@ -138,6 +139,10 @@ class RESTMapper:
             text = f"could not find scale subresource for {where} in discovery information"
             raise RESTMappingError(f"could not find proper group-version for scale subresource of {where}: {text}")
         return found.scale
+
+
+BUILT_IN_MAPPER: Final = RESTMapper()
+"""Of :data:`BUILT_IN`: what is found here nobody needs to be asked for."""
 
 
 class _APIResource(ApiStruct):

@@ -128,6 +128,15 @@ def test_kinds_that_are_not_there_or_may_not_be_listed(servers: dict[str, FakeAp
     assert not [line for line in found.stderr.splitlines() if line.startswith("warning")]  # an empty list is none
 
 
+def test_kinds_of_which_a_cluster_has_none_are_not_missing(servers: dict[str, FakeApiServer]) -> None:
+    assert servers
+    found = kscale("headroom", "--context", "west")
+    assert "missing" not in found.stderr
+    servers["west"].fault = refusing("/csinodes", 403, "no CSINodes")
+    found = kscale("headroom", "--context", "west")
+    assert "missing: no CSINodes (volume limits are not known)\n" in found.stderr
+
+
 def test_all_that_may_not_be_listed_is_said(servers: dict[str, FakeApiServer]) -> None:
     said = {path: refusing(path, 403, f"no {path}") for path in ("/nodes", "/pods", "/storageclasses")}
     servers["west"].fault = lambda call: next(filter(None, (each(call) for each in said.values())), None)

@@ -193,6 +193,53 @@ def test_one_namespace_whose_metrics_are_refused(east: FakeApiServer) -> None:
     assert "no usage at all" in told["other/web"]["error"]
 
 
+def test_a_target_of_a_kind_that_is_not_served(east: FakeApiServer) -> None:
+    target = {"apiVersion": "nope.example.com/v1", "kind": "Foo", "name": "q"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 3, "metrics": [CPU]}
+    hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec}
+    east.put("horizontalpodautoscalers.autoscaling", {**hpa, "metadata": {"name": "foo", "namespace": "shop"}})
+    told = json.loads(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
+    lacking = "the scale target of shop/foo: an HPA that cannot get its target's size changes nothing"
+    assert told["missing"] == [lacking]
+    decided = {each["name"]: each for each in told["hpas"]}
+    assert 'no matches for kind "Foo" in group "nope.example.com"' in decided["foo"]["error"]
+    assert decided["web"]["desiredReplicas"] == 4
+
+
+@pytest.mark.parametrize("path", ["/api/v1/pods", "/apis"])
+def test_a_page_to_log_in_is_no_answer(east: FakeApiServer, path: str) -> None:
+    page = Answer(200, {}, b"<html>log in</html>")
+    east.fault = lambda call: page if call.path == path else metrics(call)
+    found = kscale("hpa", "--context", "west", "--context", "east", "--now", NOW)
+    said = f"the answer to GET {path} cannot be read: JSON is malformed"
+    assert (said in found.stderr, "bug" in found.stderr) == (True, False), found.stderr
+    assert "west: 0 of 0 HPAs would rescale." in found.stdout
+
+
+def test_a_scale_that_is_a_page_to_log_in_is_an_error_of_its_hpa(east: FakeApiServer) -> None:
+    page = Answer(200, {}, b"<html>log in</html>")
+    east.fault = lambda call: page if call.path.endswith("/scale") else metrics(call)
+    found = kscale("hpa", "--context", "east", "--now", NOW, "-o", "json")
+    decided = {each["name"]: each for each in json.loads(found.stdout)["hpas"]}
+    assert "widgets/gadget/scale cannot be read: JSON is malformed" in decided["gadget"]["error"]
+    assert decided["web"]["desiredReplicas"] == 4
+
+
+@pytest.mark.parametrize("words", [("hpa",), ("explain", "hpa", "shop/web")])
+def test_a_state_is_of_one_cluster(east: FakeApiServer, tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "state.json").write_text(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
+    both = (*words, "--context", "east", "--context", "west", "--now", NOW)
+    asked = len(east.calls)
+    found = kscale(*both, "--state", tmp_path / "state.json")
+    assert (found.code, found.stdout) == (2, "")
+    assert "it is of one cluster: name one context" in found.stderr
+    assert len(east.calls) == asked
+    for state in ("settled", "fresh"):
+        assert "name one context" not in kscale(*both, "--state", state).stderr
+    alone = kscale(*words, "--context", "east", "--now", NOW, "--state", tmp_path / "state.json")
+    assert (alone.code, alone.stderr.count("one cluster")) == (0, 0)
+
+
 def test_several_contexts_are_one_table(east: FakeApiServer) -> None:
     found = kscale("hpa", "--context", "east", "--context", "west", "--now", NOW, "-o", "csv")
     assert east.calls

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["answer", "command"]
 
 _FAIL_ON = ("rescale", "limited", "error")
+_NO_FILE = ("settled", "fresh")  # values of --state
 KIND = "HorizontalPodAutoscaler"
 
 
@@ -108,6 +109,7 @@ def answer(
     if fail_on and fail_on not in _FAIL_ON:
         raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")
     source.check()
+    source.check_alone(("--state", None if state in _NO_FILE else state))
     given, at = _state(state), _moment(now)
     dump = _read(source, show.terminal, metrics, ControllerState() if state == "fresh" else given, options)
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
@@ -199,7 +201,7 @@ def _moment(text: str) -> Moment | None:
 
 
 def _state(text: str) -> ControllerState | None:
-    if text in ("settled", "fresh"):
+    if text in _NO_FILE:
         return None
     if not text:
         raise typer.BadParameter("settled, fresh or a file is needed", param_hint="--state")

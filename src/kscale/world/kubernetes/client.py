@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from kscale.effects import ApiError
 from kscale.errors import KscaleError
@@ -17,10 +19,11 @@ from kscale.world.kubernetes.status import error_of, is_success, retry_after_sec
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream, Transport
 from kscale.world.protocols import Clock
 
-__all__ = ["Client", "RequestFailedError", "pause_before_retry"]
+__all__ = ["Client", "RequestFailedError", "decoded", "pause_before_retry"]
 
 _SECOND: Final = 1e9
 MAX_RETRIES: Final = 10
+_T = TypeVar("_T")
 
 
 class RequestFailedError(KscaleError, OSError):
@@ -33,6 +36,16 @@ class RequestFailedError(KscaleError, OSError):
         super().__init__(error.message)
         self.error = error
         self.refused = refused
+
+
+def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
+    """The document in the answer to a call. Raises :class:`RequestFailedError` for what is none: who answers in the
+    place of an API server (a proxy, a page to log in) may say 200, too."""
+    try:
+        return msgspec.json.decode(answer.body, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = f"the answer to {call.method} {call.path} cannot be read: {error}"
+        raise RequestFailedError(ApiError(text, reason="InternalError")) from None
 
 
 def pause_before_retry(

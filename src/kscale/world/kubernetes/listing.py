@@ -11,7 +11,7 @@ import msgspec
 
 from kscale.effects import ApiError
 from kscale.world.kubernetes.calls import list_call
-from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.reflector import PAGE_SIZE
 from kscale.world.kubernetes.resources import Resources
 
@@ -109,15 +109,16 @@ class _Lists:
         pages: list[bytes] = []
         limit, more, come = PAGE_SIZE, "", 0
         while True:
+            call = list_call(resource, "", limit=limit, more=more)
             try:
-                answer = await self._client.call(list_call(resource, "", limit=limit, more=more))
+                answer = await self._client.call(call)
             except RequestFailedError as error:
                 if not more or error.error.code != _GONE:
                     raise
                 self._come -= come
                 pages, limit, more, come = [], 0, "", 0
                 continue
-            page = msgspec.json.decode(answer.body, type=_Page)
+            page = decoded(answer, _Page, call)
             if page.items:
                 pages.append(answer.body)
             count, more = len(page.items or ()), page.metadata.continue_

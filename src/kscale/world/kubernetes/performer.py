@@ -49,9 +49,8 @@ from kscale.objects.scale_versions import read_scale
 from kscale.objects.selector_text import parse_selector
 from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
-from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.transport import Answer
 from kscale.world.protocols import Clock, History, LiveStores, Metrics, NodeGroups, Ranker
 
 __all__ = ["Performer"]
@@ -156,8 +155,8 @@ class Performer:
             case Evict() | Resize():
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
-                answer = await self._client.call(call_of(action, await self._resources.of_name(name)))
-                return read_scale(msgspec.json.decode(answer.body))
+                call = call_of(action, await self._resources.of_name(name))
+                return read_scale(decoded(await self._client.call(call), dict[str, Any], call))
             case GetMetric() | QueryPrometheus():
                 return await self._metric(action)
             case RankOptions():
@@ -174,8 +173,9 @@ class Performer:
 
     async def _get(self, action: Get | GetWhole | Preview) -> KubeObject | dict[str, Any]:
         resource = await self._resources.of_kind(action.kind, action.api_version)
-        answer = await self._client.call(call_of(action, resource))
-        return _object(answer.body, resource) if isinstance(action, Get) else _decoded(answer, dict[str, Any])
+        call = call_of(action, resource)
+        answer = await self._client.call(call)
+        return _object(answer.body, resource) if isinstance(action, Get) else decoded(answer, dict[str, Any], call)
 
     async def _list(self, action: List) -> list[KubeObject]:
         resource = await self._resources.of_kind(action.kind, action.api_version)
@@ -201,7 +201,7 @@ class Performer:
                     raise
                 found, more, limit = [], "", 0  # it took too long: all at once
                 continue
-            page = _decoded(answer, _Items)
+            page = decoded(answer, _Items, call)
             found += [_object(raw, resource) for raw in page.items or ()]
             more = page.metadata.continue_
             if not more:
@@ -209,10 +209,11 @@ class Performer:
 
     async def _write(self, action: ApiAction, kind: str, api_version: str) -> str | None:
         resource = await self._resources.of_kind(kind, api_version)
-        answer = await self._client.call(call_of(action, resource))
+        call = call_of(action, resource)
+        answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
             return None
-        return _decoded(answer, _Written).metadata.version or None
+        return decoded(answer, _Written, call).metadata.version or None
 
     # -- what the watches have brought -------------------------------------------------------------------------------
 
@@ -268,10 +269,3 @@ def _object(raw: bytes | msgspec.Raw, resource: ServedResource) -> KubeObject:
     found = from_json(raw, find_kind(resource.api_version, resource.kind) or KubeObject)
     found.kind, found.api_version = resource.kind, resource.api_version
     return found
-
-
-def _decoded(answer: Answer, type_: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(answer.body, type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"the server's answer cannot be read: {error}") from None

@@ -5,7 +5,7 @@ What every server has stands in a table; the rest a server is asked for when it 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -20,7 +20,7 @@ from kscale.objects.rest_mapping import (
     parse_group_version,
     split_group_resource,
 )
-from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.transport import Call
 
 __all__ = ["EVERYWHERE", "Resources"]
@@ -112,16 +112,14 @@ class Resources:
 
     async def mapper(self) -> RESTMapper:
         """All that the server serves, asked for now. From here on it is what kinds and names are looked up in, too."""
-        asked = [
-            await self._client.call(Call(method="GET", path=path, accept=_ALL_AT_ONCE)) for path in ("/api", "/apis")
-        ]
-        documents = [msgspec.json.decode(answer.body) for answer in asked]
+        calls = [Call(method="GET", path=path, accept=_ALL_AT_ONCE) for path in ("/api", "/apis")]
+        documents = [decoded(await self._client.call(call), dict[str, Any], call) for call in calls]
         if all(each.get("kind") == "APIGroupDiscoveryList" for each in documents):
             served = discovered_at_once(documents)
         else:
             versions = dict.fromkeys(["v1", *_versions(documents[1])])
             lists = [listed for version in versions if (listed := await self._list_if_it_works(version)) is not None]
-            served = discovered(documents[1], [msgspec.json.decode(each) for each in lists])
+            served = discovered(documents[1], lists)
         self._by_kind, self._by_name = {}, {}
         self._asked.clear()
         for resource in (*EVERYWHERE, *served):
@@ -130,7 +128,7 @@ class Resources:
             self._by_kind.setdefault(("", resource.kind), resource)
         return RESTMapper(served)
 
-    async def _list_if_it_works(self, api_version: str) -> bytes | None:
+    async def _list_if_it_works(self, api_version: str) -> dict[str, Any] | None:
         """The resources of a version; None: it is not served, or who serves it does not answer."""
         try:
             return await self._list(api_version)
@@ -144,8 +142,8 @@ class Resources:
     async def _preferred(self, group: str) -> str:
         if not group:
             return "v1"
-        answer = await self._client.call(Call(method="GET", path="/apis"))
-        for version in _versions(msgspec.json.decode(answer.body)):
+        call = Call(method="GET", path="/apis")
+        for version in _versions(decoded(await self._client.call(call), dict[str, Any], call)):
             if parse_group_version(version)[0] == group:
                 return version
         raise _missing(f'the server has no group "{group}"')
@@ -157,14 +155,15 @@ class Resources:
         if listed is None:
             return
         self._asked.add(api_version)
-        for each in discovered(None, [msgspec.json.decode(listed)]):
+        for each in discovered(None, [listed]):
             self._add(each)
 
-    async def _list(self, api_version: str) -> bytes | None:
+    async def _list(self, api_version: str) -> dict[str, Any] | None:
         """The resources of a version; None: it is not served."""
         prefix = "apis" if "/" in api_version else "api"
+        call = Call(method="GET", path=f"/{prefix}/{quote(api_version)}")
         try:
-            return (await self._client.call(Call(method="GET", path=f"/{prefix}/{quote(api_version)}"))).body
+            return decoded(await self._client.call(call), dict[str, Any], call)
         except RequestFailedError as error:
             if error.error.is_not_found:
                 return None

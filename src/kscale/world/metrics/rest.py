@@ -16,8 +16,8 @@ from kscale.errors import InputError
 from kscale.objects.decode import from_json
 from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError
-from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMappingError
+from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
 from kscale.world.protocols import Clock, MetricsAnswer
@@ -27,7 +27,6 @@ __all__ = ["RESTMetrics"]
 _CUSTOM: Final = "custom.metrics.k8s.io"
 _VERSIONS: Final = ("v1beta2", "v1beta1")
 _KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mapper so often
-_USUAL: Final = RESTMapper(BUILT_IN)
 
 
 class RESTMetrics:
@@ -48,7 +47,7 @@ class RESTMetrics:
         self._renewal = duration(renewal)
         self._version = ""
         self._tick = self._mapper_tick = -1
-        self._mapper = _USUAL
+        self._mapper = BUILT_IN_MAPPER
 
     async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
         """The answer of the API that the question names."""
@@ -106,8 +105,8 @@ class RESTMetrics:
         tick = self._clock.monotonic() // self._renewal
         if tick == self._tick:
             return self._version
-        answer = await self._client.call(Call(method="GET", path="/apis"))
-        groups = msgspec.json.decode(answer.body, type=_GroupList).groups or ()
+        call = Call(method="GET", path="/apis")
+        groups = decoded(await self._client.call(call), _GroupList, call).groups or ()
         group = next((each for each in groups if each.name == _CUSTOM), None)
         if group is None or not group.versions:
             raise RESTMappingError(f"no custom metrics API ({_CUSTOM}) registered")
@@ -122,7 +121,7 @@ class RESTMetrics:
         """``ingresses.networking.k8s.io`` of ``Ingress.networking.k8s.io``."""
         kind, _, group = kind_and_group.partition(".")
         try:
-            return _USUAL.resources(group, kind)[0]
+            return BUILT_IN_MAPPER.resources(group, kind)[0]
         except RESTMappingError:
             tick = self._clock.monotonic() // _KINDS_FORGOTTEN
             if tick != self._mapper_tick:

@@ -39,7 +39,7 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.nodegroup import ProviderError
-from kscale.objects.rest_mapping import BUILT_IN, RESTMapper
+from kscale.objects.rest_mapping import BUILT_IN, BUILT_IN_MAPPER
 from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.world.cloud_actions import ask_cloud, nodes_named
@@ -55,7 +55,6 @@ from kscale.world.simulated.view import ClusterView
 __all__ = ["Fault", "SimulatedPerformer"]
 
 _KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
-_MAPPER: Final = RESTMapper()
 _STATUS_IN_WHOLE: Final = frozenset({"Pod", "VerticalPodAutoscalerCheckpoint"})
 """Kinds whose status is written with the rest: pods (only this world writes theirs), and what has no sub-resource."""
 
@@ -114,7 +113,7 @@ class SimulatedPerformer:
             case List():
                 return self._list(action)
             case Discover():
-                return _MAPPER
+                return BUILT_IN_MAPPER
             case Create(object=made):
                 return self._api.create(made).metadata.resource_version
             case Patch():
