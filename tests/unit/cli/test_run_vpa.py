@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import jsonschema
 import pytest
 import trustme
@@ -15,6 +17,7 @@ import trustme
 from kscale.capacity.vpa_round_plan import VPARoundPlan
 from kscale.cli.commands.run import vpa_admission, vpa_recommender, vpa_updater
 from kscale.drivers.vpa_registration import RegistrationOptions
+from kscale.effects import QueryPrometheus
 from kscale.objects.quantity import Quantity
 from kscale.schemas import schema
 from kscale.series.prometheus_history import PrometheusHistory
@@ -151,6 +154,35 @@ def test_what_a_strategy_refuses(argument: str, said: str) -> None:
     found = run(*PERCENTILE, argument)
     assert (found.code, bool(RAN)) == (2, False)
     assert said in found.stderr
+
+
+def test_a_strategy_of_ones_own_without_samples(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from kscale.vpa.strategies import Advised, Strategy\n"
+        "class Mine(Strategy):\n"
+        "    needs_samples = False\n"
+        "    def advise(self, usage): return Advised()\n"
+    )
+    given = ("run", "vpa-recommender", f"--strategy={file}:Mine", "--strategy-interval=5m")
+    assert run(*given).code == 0
+    found = run(*given, "--strategy-answer-bytes=9")
+    assert found.code == 2
+    assert "--strategy-answer-bytes: has no effect without a --strategy of samples" in found.stderr
+
+
+def test_a_question_takes_as_long_as_its_flag_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("run", "vpa-recommender", "--storage=prometheus", "--prometheus-query-timeout=20m").code == 0
+    build = RAN[0][0][2].keywords
+    made: list[aiohttp.ClientTimeout] = []
+
+    def session(**given: Any) -> Any:
+        made.append(given["timeout"])
+        raise aiohttp.ClientError
+
+    monkeypatch.setattr(aiohttp, "ClientSession", session)
+    asyncio.run(build["prometheus"].query(QueryPrometheus(query="up", end=0)))
+    assert (build["query_timeout"], [each.total for each in made]) == (timedelta(minutes=20), [None])
 
 
 def test_namespaces_that_exclude_each_other() -> None:

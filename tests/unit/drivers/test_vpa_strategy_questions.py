@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from functools import partial
 from typing import Any
 
 import pytest
 
-from kscale.effects import SECOND, ApiError, QueryPrometheus
+from kscale.effects import SECOND, ApiError, InBackground, Outcome, Progress, QueryPrometheus, Together, Within
+from kscale.objects.decode import from_dict
+from kscale.objects.selectors import Selector
+from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.series.prometheus_history import PrometheusHistory
+from kscale.vpa.model import RecommenderState
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.strategies import find_strategy
 from unit.drivers.set_clock import SetClock
@@ -150,9 +155,139 @@ def test_a_vpa_that_is_gone_when_the_answer_comes_gets_none_of_it() -> None:
             api.server.put(VPAS, autoscaler("web", "db"))  # from now on it is another
             await minutes(api, 4)
             assert recommended(api) == {}
-            assert asked_of_usage(source) == 1  # whoever is there is advised, however long it has been
+            assert asked_of_usage(source) == 2  # it was not there when the first was asked
 
     against(case)
+
+
+def test_a_workload_that_comes_while_prometheus_is_asked_is_asked_for_in_the_next_round() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = Slow(**prometheus(api).answers)
+        late = {"namespace": NAMESPACE, "pod_name": "late-0", "name": "c"}
+        async with running(api, patient(source)):
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+            cluster(api, "late", pods=1)
+            api.server.put(VPAS, autoscaler("late"))
+            now = api.clock.now() // SECOND
+            for metric, value in (("cpu_usage", "2"), ("memory_working_set", str(2**30))):
+                source.answers[metric] = [*source.answers[metric], (late, [(now, value)])]
+            await minutes(api, 1)
+            assert recommended(api, "late") == {}
+            await minutes(api, 3)
+            assert recommended(api, "late")["c"]["cpu"] == "2"
+            assert asked_of_usage(source) == 2  # the interval, ten minutes, is not over
+
+    against(case)
+
+
+class Hangs(OldPrometheus):
+    """Of some namespaces it never says anything. ``most``: of how many it was asked at the same time."""
+
+    def __init__(self, source: OldPrometheus, *namespaces: str) -> None:
+        super().__init__(**source.answers)
+        self.namespaces, self.now, self.most = namespaces, 0, 0
+
+    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+        if any(f'namespace="{namespace}"' in question.query for namespace in self.namespaces):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            try:
+                await asyncio.sleep(HOUR)
+            finally:
+                self.now -= 1
+        return await super().query(question)
+
+
+def test_three_namespaces_that_hang_hold_up_nobody_who_comes_either() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        for namespace in ("aaa", "aab", "aac"):
+            beside(api, "big", namespace)
+        source = Hangs(prometheus(api), "aaa", "aab", "aac")
+        async with running(api, patient(source)):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert recommended(api)["c"]["cpu"] == "780m"
+            api.server.put(VPAS, autoscaler("other", "web", updatePolicy={"updateMode": "Off"}))
+            await minutes(api, 2)
+            assert recommended(api, "other")["c"]["cpu"] == "780m"
+
+    against(case)
+
+
+def test_four_namespaces_are_asked_at_a_time() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        many = [f"a{i}" for i in range(6)]
+        for namespace in many:
+            beside(api, "big", namespace)
+        source = Hangs(prometheus(api), *many)
+        async with running(api, building(source)) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 4)
+            assert recommended(api)["c"]["cpu"] == "780m"
+            await minutes(api, 8)
+            assert source.most == 4
+            assert run.programs[0].health.check(run.around[0].steady.now()) == ""
+
+    against(case)
+
+
+def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> None:
+    held = []
+
+    class Looks(Hangs):
+        async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+            if 'namespace="zed"' in question.query and "cpu" in question.query:
+                held.append(sum(type(each).__name__ == "_Samples" for each in gc.get_objects()))
+            return await super().query(question)
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        for namespace in ("aaa", "aab", "aac", "zed"):
+            beside(api, "big", namespace)
+        source = Looks(prometheus(api), "aaa", "aab", "aac")
+        async with running(api, building(source)):
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+
+    against(case)
+    assert held == [0]
+
+
+def test_after_a_fault_namespaces_are_asked_for_again() -> None:
+    state = RecommenderState()
+    state.observed = [state.add_vpa(from_dict(autoscaler("web"), VerticalPodAutoscaler), Selector()).key]
+    advisor = StrategyAdvisor(
+        find_strategy("percentile"), PrometheusHistory(), interval=HOUR * SECOND, timeout=MINUTE * SECOND
+    )
+
+    def begun() -> Any:
+        action = next(advisor.refresh_steps(state, Progress(SECOND)))
+        assert isinstance(action, InBackground)
+        return action.machine(SECOND)
+
+    labels = begun()
+    next(labels)
+    with pytest.raises(ZeroDivisionError):
+        labels.throw(ZeroDivisionError())
+
+    labels, action = begun(), None
+    answer = Outcome(at=SECOND, value=b'{"status": "success", "data": {"resultType": "matrix", "result": []}}')
+    while not isinstance(action, Together):
+        value = answer if isinstance(action, Within) else None
+        action = labels.send(None if action is None else Outcome(at=SECOND, value=value))
+    samples = action.machines[0](SECOND)
+    next(samples)
+    with pytest.raises(ZeroDivisionError):
+        samples.throw(ZeroDivisionError())
+    begun()
 
 
 def test_answers_have_a_limit() -> None:
@@ -174,6 +309,25 @@ def test_samples_are_counted() -> None:
             await minutes(api, 1)
             counts = [run.metric("kscale_strategy_samples_total", resource=name) for name in ("cpu", "memory")]
             assert counts == [2 * 48, 2 * 48]
+
+    against(case)
+
+
+def test_samples_that_no_strategy_is_given_are_not_counted() -> None:
+    class NoMemory(OldPrometheus):
+        async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+            if f'namespace="{NAMESPACE}"' in question.query and "memory" in question.query:
+                return ApiError("bad_data: too many samples", 422)
+            return await super().query(question)
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building(NoMemory(**prometheus(api).answers))) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 3)
+            assert provided(api) == ("False", "NoSamples")
+            assert not run.metric("kscale_strategy_samples_total", resource="cpu")
 
     against(case)
 

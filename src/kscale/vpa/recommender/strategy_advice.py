@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ from kscale.effects import (
     Progress,
     QueryPrometheus,
     StepsOf,
+    Together,
     Wait,
     Within,
     duration,
@@ -43,11 +45,14 @@ _MOST_POINTS: Final = 11_000
 """Of a series in one answer: Prometheus refuses more."""
 MOST_BYTES: Final = 512 << 20
 """Of one answer, where nothing else is said."""
+_AT_ONCE: Final = 4
+"""Namespaces that are asked for side by side."""
 _LOOK: Final = SECOND // 10
 """How often a round looks whether all has been answered."""
 _SAMPLES: Final = "kscale_strategy_samples_total"
 STRATEGY_METRICS: Final = (Metric(_SAMPLES, "counter", ("resource",)),)
 """How many samples strategies have been given."""
+_Labels = Mapping[tuple[str, str], LastLabels]
 _Usage = dict[Vpa, dict[str, ContainerUsage]]
 _NO_SAMPLES: Final = ("NoSamples", "Prometheus has given no samples for the strategy yet; what was recommended stays")
 
@@ -95,12 +100,12 @@ class StrategyAdvisor:
 
     Prometheus is asked for all samples of a namespace at each ``interval`` (nanoseconds), at once where a VPA is new
     there, selects other pods than before, or has usage of a container that had none. It is asked in the background,
-    namespace by namespace: a question may take ``timeout``, however long rounds are, and its answer may have
+    four namespaces at a time: a question may take ``timeout``, however long rounds are, and its answer may have
     ``most_bytes``. A round waits up to half of ``recommender_interval`` for what it has begun to ask, and later rounds
-    take what has come since. Nothing of samples is kept but the advice: memory is that of the samples of one
-    namespace. A namespace of which Prometheus does not answer keeps its advice, and is asked again in the next round,
-    after those that were not asked for longer. A VPA for which the strategy fails keeps its advice too, until the
-    interval is over.
+    take what has come since. Nothing of samples is kept but the advice: memory is that of the samples of four
+    namespaces. An answer is for the VPAs that were there when it was asked for, and still are. A namespace of which
+    Prometheus does not answer keeps its advice, and is asked again in the next round, after those that were not asked
+    for longer. A VPA for which the strategy fails keeps its advice too, until the interval is over.
 
     Pods that are gone count by the labels that Prometheus has of them. Raises :class:`~kscale.errors.InputError` for a
     history of more values than Prometheus gives at once.
@@ -127,16 +132,19 @@ class StrategyAdvisor:
         self._asked: dict[Vpa, _Asked] = {}
         self._tried: dict[str, Moment] = {}
         """When each namespace was asked for last, with or without an answer."""
-        self._begun: Moment | None = None
-        """When what is being asked was begun; None: nothing is."""
+        self._waiting: set[str] = set()
+        """Namespaces that are due, and not being asked for."""
+        self._asking: dict[str, Moment] = {}
+        """Since when each namespace is being asked for."""
+        self._is_beginning = False
+        """Whether labels are being asked for, before namespaces."""
         self._problems: list[str] = []
 
     def clock_set(self, by: int) -> None:
         """The clock has been set by so many nanoseconds: what is left of intervals stays."""
         self._asked = {vpa: asked._replace(again=asked.again + by) for vpa, asked in self._asked.items()}
         self._tried = {namespace: at + by for namespace, at in self._tried.items()}
-        if self._begun is not None:
-            self._begun += by
+        self._asking = {namespace: at + by for namespace, at in self._asking.items()}
 
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[InBackground | Wait, list[str]]:
         """Asks for what is due, and takes the strategy's advice; texts of what has gone wrong since the last time come
@@ -148,52 +156,85 @@ class StrategyAdvisor:
         self._asked = {vpa: asked for vpa, asked in self._asked.items() if vpa in observed}
         self._tried = {namespace: at for namespace, at in self._tried.items() if namespace in vpas}
         self.kills.forget(state, self._history.range_queries(now)[0].start)
-        if not self._is_asking():
-            due = [name for name, own in sorted(vpas.items()) if any(self._is_due(state, vpa, now) for vpa in own)]
-            if due:
-                self._begun = now
-                yield from progress.act(InBackground(partial(self._ask_steps, state, due)))
-                left = duration(state.options.recommender_interval) // 2
-                while self._is_asking() and left > 0:
-                    yield from progress.wait(_LOOK)
-                    left -= _LOOK
+        due = [name for name, own in vpas.items() if any(self._is_due(state, vpa, now) for vpa in own)]
+        self._waiting = set(due) - self._asking.keys()
+        if self._waiting and not self._is_beginning and len(self._asking) < _AT_ONCE:
+            begun = frozenset(self._waiting)
+            self._is_beginning = True
+            yield from progress.act(InBackground(partial(self._ask_steps, state)))
+            left = duration(state.options.recommender_interval) // 2
+            while left > 0 and not begun.isdisjoint(self._waiting | self._asking.keys()):
+                yield from progress.wait(_LOOK)
+                left -= _LOOK
         found, self._problems = self._problems, []
         return found
-
-    def _is_asking(self) -> bool:
-        return self._begun is not None
 
     def _is_due(self, state: RecommenderState, vpa: Vpa, now: Moment) -> bool:
         asked = self._asked.get(vpa)
         return asked is None or asked.again <= now or not asked.containers.issuperset(_used(state, vpa))
 
-    def _ask_steps(self, state: RecommenderState, due: list[str], now: Moment) -> StepsOf[Within | Observe, None]:
-        """Of one namespace after the other; ``state`` is what it is by then."""
-        name = self._strategy.name or type(self._strategy).__name__
+    def _ask_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
+        """Of the namespaces that wait, as many side by side as have room; ``state`` is what it is by then."""
         progress = Progress(now)
         warnings: dict[str, None] = {}
         try:
             labels = yield from self._labels_steps(warnings, progress)
-            for namespace in sorted(due, key=lambda namespace: self._tried.get(namespace, 0)):
-                self._tried[namespace] = progress.now
-                try:
-                    samples = yield from self._samples_steps(namespace, warnings, progress)
-                except InputError as error:
-                    text = f"Cannot get samples of namespace {namespace} for the strategy {name}: {error}"
-                    self._problems.append(text)
-                    continue
-                vpas = _by_namespace(state).get(namespace, [])
-                self._problems += self._advise(state, vpas, _usage(state, labels, samples))
-                for vpa in vpas:
-                    self._asked[vpa] = _Asked(_used(state, vpa), (self._begun or now) + self._interval)
         except InputError as error:
-            self._problems.append(f"Cannot get samples for the strategy {name}: {error}")
-        self._problems += (f"Prometheus warns of the samples for the strategy {name}: {text}" for text in warnings)
-        self._begun = None
+            self._problems.append(f"Cannot get samples for the strategy {self._name}: {error}")
+            self._waiting.clear()  # until the next round
+            return
+        finally:
+            self._is_beginning = False
+            self._warn(warnings)
+        names = sorted(self._waiting, key=lambda name: (self._tried.get(name, 0), name))
+        queue = iter(names)
+        room = min(_AT_ONCE - len(self._asking), len(names))
+        yield from progress.together([partial(self._ask_each_steps, state, labels, queue)] * room)
 
-    def _labels_steps(
-        self, warnings: dict[str, None], progress: Progress
-    ) -> StepsOf[Within | Observe, dict[tuple[str, str], LastLabels]]:
+    def _ask_each_steps(
+        self, state: RecommenderState, labels: _Labels, queue: Iterator[str], now: Moment
+    ) -> StepsOf[Within | Observe, None]:
+        """Of one namespace of the queue after the other, but those that somebody else has asked for meanwhile."""
+        progress = Progress(now)
+        for namespace in queue:
+            if namespace in self._waiting:
+                self._waiting.remove(namespace)
+                self._asking[namespace] = self._tried[namespace] = progress.now
+                try:
+                    yield from self._ask_one_steps(state, labels, namespace, progress)
+                finally:
+                    del self._asking[namespace]
+
+    def _ask_one_steps(
+        self, state: RecommenderState, labels: _Labels, namespace: str, progress: Progress
+    ) -> StepsOf[Within | Observe, None]:
+        used = {vpa: _used(state, vpa) for vpa in _by_namespace(state).get(namespace, [])}
+        warnings: dict[str, None] = {}
+        try:
+            samples = yield from self._samples_steps(namespace, warnings, progress)
+        except InputError as error:
+            self._problems.append(f"Cannot get samples of namespace {namespace} for the strategy {self._name}: {error}")
+            return
+        finally:
+            self._warn(warnings)
+        vpas = [vpa for vpa in _by_namespace(state).get(namespace, []) if vpa in used]
+        given: Counter[str] = Counter()
+        self._problems += self._advise(state, vpas, _usage(state, labels, samples), given)
+        for vpa in vpas:
+            self._asked[vpa] = _Asked(used[vpa], self._asking[namespace] + self._interval)
+        yield from progress.observe(
+            *(Observation(name=_SAMPLES, labels={"resource": name}, value=float(n)) for name, n in given.items())
+        )
+
+    @property
+    def _name(self) -> str:
+        return self._strategy.name or type(self._strategy).__name__
+
+    def _warn(self, warnings: Iterable[str]) -> None:
+        said = (f"Prometheus warns of the samples for the strategy {self._name}: {text}" for text in warnings)
+        self._problems += (text for text in said if text not in self._problems)
+
+    def _labels_steps(self, warnings: dict[str, None], progress: Progress) -> StepsOf[Within | Observe, _Labels]:
         if not self._strategy.needs_samples:
             return {}
         question = QueryPrometheus(
@@ -217,12 +258,10 @@ class StrategyAdvisor:
             series = yield from ask_steps(question, history, progress, self._timeout)
             warnings.update(dict.fromkeys(series.warnings))
             found += (_Samples(resource, key, values) for key, values in _samples(history, series))
-            yield from progress.observe(
-                Observation(name=_SAMPLES, labels={"resource": resource}, value=float(len(series.value)))
-            )
         return found
 
-    def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _Usage) -> list[str]:
+    def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _Usage, given: Counter[str]) -> list[str]:
+        """Texts of failures; ``given`` gets how many samples of each resource the strategy has had."""
         raw = recommended_amounts(state, vpas) if self._strategy.uses_recommendation else [None] * len(vpas)
         failures: dict[Vpa, str] = {}
         for vpa, recommendation in zip(vpas, raw, strict=True):
@@ -236,6 +275,8 @@ class StrategyAdvisor:
                     of = own.get(container) or ContainerUsage()
                     of.recommendation = recommended.get(container)
                     of.oom_memory = self.kills.most(vpa, container)
+                    for resource, pods in ((CPU, of.cpu), (MEMORY, of.memory)):
+                        given[resource] += sum(map(len, pods.values()))
                     where = f"container {container} of {vpa.namespace}/{vpa.name}"
                     advice[container] = checked_advice(self._strategy, of, where)
             except KscaleError as error:
@@ -253,7 +294,7 @@ def _by_namespace(state: RecommenderState) -> dict[str, list[Vpa]]:
     return found
 
 
-def _usage(state: RecommenderState, labels: Mapping[tuple[str, str], LastLabels], samples: list[_Samples]) -> _Usage:
+def _usage(state: RecommenderState, labels: _Labels, samples: list[_Samples]) -> _Usage:
     """Samples by the VPAs that select their pods."""
     found: _Usage = {}
     for resource, key, values in samples:

@@ -26,12 +26,13 @@ class Prometheus:
 
     ``address``: its URL, of http or https (another raises InputError, which does not tell it: there may be a password
     in it); ``authorization``: the header of that name, asked for each time (empty: none); ``insecure``:
-    its certificate is not looked at; ``headers``: others of each question.
+    its certificate is not looked at; ``headers``: others of each question; ``timeout``: seconds that a question may
+    take (None: who asks says when it has been enough).
 
     Thanos, Mimir (at ``/prometheus``; the tenant is a header, ``X-Scope-OrgID``) and VictoriaMetrics answer alike.
     """
 
-    __slots__ = ("_address", "_authorization", "_headers", "_http", "_insecure")
+    __slots__ = ("_address", "_authorization", "_headers", "_http", "_insecure", "_timeout")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Prometheus:
         authorization: Callable[[], str] = lambda: "",
         headers: Mapping[str, str] | None = None,
         insecure: bool = False,
+        timeout: float | None = 300.0,
     ) -> None:
         try:
             import aiohttp
@@ -52,6 +54,7 @@ class Prometheus:
         self._authorization = authorization
         self._headers = dict(headers or {})
         self._insecure = insecure
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
 
     @property
     def server(self) -> str:
@@ -69,7 +72,7 @@ class Prometheus:
         try:
             header = self._authorization()
             headers = {**self._headers, **({"Authorization": header} if header else {})}
-            async with self._http.ClientSession(headers=headers) as session:
+            async with self._http.ClientSession(headers=headers, timeout=self._timeout) as session:
                 url = f"{self._address}/api/v1/{path}"
                 async with session.post(url, data=given, ssl=not self._insecure) as answer:
                     body = await _read(answer.content, question.most_bytes)

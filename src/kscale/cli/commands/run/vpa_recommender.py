@@ -230,10 +230,13 @@ class StrategyFlags(OptionGroup):
     ) -> StrategyAdvisor | None:
         """Who asks the strategy; None for upstream's own way. Raises InputError."""
         strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
-        if type(strategy) is Recommender:
-            idle = [flag for flag in flags_given_of(self) if flag.startswith("--strategy-")]
-            if idle:
-                raise InputError(Problem("has no effect without a --strategy of samples", field=idle[0]))
+        is_upstreams = type(strategy) is Recommender
+        if not strategy.needs_samples:  # another than upstream's is asked at --strategy-interval all the same
+            asked = ("--strategy-interval", "--strategy-answer-bytes") if is_upstreams else ("--strategy-answer-bytes",)
+            for flag in flags_given_of(self):
+                if flag in asked:
+                    raise InputError(Problem("has no effect without a --strategy of samples", field=flag))
+        if is_upstreams:
             return None
         if strategy.needs_samples and options.use_checkpoints:
             text = f"{self.strategy} wants the samples of the past days, which checkpoints do not hold: "
@@ -306,6 +309,7 @@ def command(
             prometheus.prometheus_address,
             authorization=prometheus.authorization,
             insecure=prometheus.prometheus_insecure,
+            timeout=None,  # each question has --prometheus-query-timeout
         )
     run_program(
         "vpa-recommender",
