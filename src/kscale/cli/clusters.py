@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
+import typer
 
 from kscale.cli.failures import BAD_INPUT
 from kscale.cli.output import Answer, Cell, Column, Table, View
@@ -36,17 +37,26 @@ class ClusterAnswers(Record, frozen=True):
 
 def of_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> Answer:
     """The answers of ``commands``, by cluster, as one. A cluster that fails is an error of its own, and the exit status
-    is then that of bad input; else it is the greatest of all."""
+    is then that of bad input; else it is the greatest of all. Raises BadParameter for arguments that do for none."""
     answers: dict[str, Answer] = {}
-    told: list[ClusterAnswer] = []
+    failures: dict[str, KscaleError | OSError | typer.BadParameter] = {}
     for name, command in commands.items():
         try:
             answers[name] = command()
-        except (KscaleError, OSError) as error:
-            terminal.error(f"{name}: {error}")
-            told.append(ClusterAnswer(cluster=name, error=str(error)))
-        else:
+        except (KscaleError, OSError, typer.BadParameter) as error:
+            failures[name] = error
+    refusals = [error for error in failures.values() if isinstance(error, typer.BadParameter)]
+    if len(refusals) == len(commands):
+        raise refusals[0]
+    told: list[ClusterAnswer] = []
+    for name in commands:
+        failure = failures.get(name)
+        if failure is None:
             told.append(ClusterAnswer(cluster=name, answer=to_builtins(answers[name].record)))
+        else:
+            text = failure.format_message() if isinstance(failure, typer.BadParameter) else str(failure)
+            terminal.error(f"{name}: {text}")
+            told.append(ClusterAnswer(cluster=name, error=text))
     code = max((answer.exit_code for answer in answers.values()), default=0)
     return Answer(
         ClusterAnswers(clusters=told),

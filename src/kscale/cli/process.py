@@ -11,7 +11,6 @@ import asyncio
 import logging
 import signal
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -57,6 +56,7 @@ def run_program(
     if flags.log_format not in ("text", "json"):
         raise InputError(Problem(f"{flags.log_format!r} is neither text nor json", field="--log-format"))
     from kscale.drivers.process import ProcessOptions
+    from kscale.world.kubernetes.access import without_password
     from kscale.world.kubernetes.kubeconfig import load_access
     from kscale.world.serve.app import parse_address
 
@@ -67,11 +67,11 @@ def run_program(
     options = ProcessOptions(address=flags.address, tls=flags.tls(), election=election, dry_run=flags.dry_run)
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
-        access = replace(access, server=server)
+        access = access.at(server)
     set_up_logs(flags.verbosity, flags.log_format)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
-    _log.info("flags", extra=dict(given_flags()))
-    _log.info("API server %s", access.server)
+    _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})
+    _log.info("API server %s", without_password(access.server))
 
     async def main() -> None:
         from kscale.drivers.process import run_process

@@ -9,11 +9,15 @@ from typing import Any
 
 import jsonschema
 import pytest
+import typer
 import yaml
 
 import kscale as library
+from kscale.cli import output
+from kscale.cli.clusters import ClusterAnswers, of_all
 from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
-from kscale.cli.terminal import progress
+from kscale.cli.output import View
+from kscale.cli.terminal import Terminal, progress
 from kscale.objects.decode import to_dict
 from kscale.schemas import schema
 from kscale.world.clock import SystemClock
@@ -104,6 +108,19 @@ def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
     assert told["clusters"][1]["answer"] is None
     page = kscale("headroom", "--context", "west", "--context", "east", "-o", "html")
     assert (page.code, '<th scope="col">CLUSTER' in page.stdout) == (1, True)
+
+
+def test_a_cluster_for_which_arguments_do_not_do_ends_no_other() -> None:
+    def refuse() -> output.Answer:
+        raise typer.BadParameter("nothing to recommend from", param_hint="--history")
+
+    told = of_all({"west": lambda: output.Answer(ClusterAnswers(clusters=[]), View), "east": refuse}, Terminal())
+    assert isinstance(told.record, ClusterAnswers)
+    assert [(each.cluster, each.error) for each in told.record.clusters] == [
+        ("west", ""),
+        ("east", "Invalid value for --history: nothing to recommend from"),
+    ]
+    assert told.exit_code == 2
 
 
 def test_recommendations_of_several(servers: dict[str, FakeApiServer], tmp_path: Path) -> None:

@@ -223,6 +223,20 @@ def test_values_that_are_no_headers_are_not_told() -> None:
     assert "cannot be written" in failed(Server(), token=Secret(f"{SECRET}\nX: y")).message
 
 
+def test_passwords_of_urls_are_not_told() -> None:
+    async def main() -> str:
+        transport = AiohttpTransport(Access(server=f"https://me:{SECRET}@host"), SystemClock(), environ={})
+        try:
+            return transport.failure(GET, OSError(f"no answer of http://me:{SECRET}@proxy:3128")).message
+        finally:
+            await transport.close()
+
+    told = asyncio.run(main())
+    assert SECRET not in told
+    assert told.startswith('Get "https://me:xxxxx@host')
+    assert told.endswith("no answer of http://me:xxxxx@proxy:3128")
+
+
 def members(parts: list[bytes]) -> bytes:
     """Each compressed on its own, one after the other: as an API server of 1.37 sends a watch."""
     return b"".join(map(gzip.compress, parts))

@@ -5,12 +5,28 @@ Nothing here prints a secret: tokens, passwords and keys are :class:`Secret`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["NO_SECRET", "Access", "ClientCertificate", "ExecConfig", "Impersonation", "Pem", "Secret"]
+from kscale.errors import InputError, Problem
+
+__all__ = [
+    "NO_SECRET",
+    "Access",
+    "ClientCertificate",
+    "ExecConfig",
+    "Impersonation",
+    "Pem",
+    "Secret",
+    "server_url",
+    "without_password",
+]
+
+_PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
 
 
 class Secret:
@@ -123,3 +139,32 @@ class Access:
     context: str = ""
     cluster: str = ""
     user: str = ""
+
+    def at(self, server: str) -> Access:
+        """The same identity at another ``server``: a URL, or a host and port. Of what goes over a line that anybody
+        reads, nothing identifies us."""
+        url = server_url(server, secure=bool(self.ca or self.insecure or self.certificate))
+        there = replace(self, server=url)
+        if url.startswith("https://"):
+            return there
+        return replace(
+            there, token=NO_SECRET, token_file="", username="", password=NO_SECRET, exec=None, certificate=None
+        )
+
+
+def server_url(text: str, *, secure: bool) -> str:
+    """The URL of a server, without query and fragment and without a slash at its end; ``secure``: what is taken where
+    no scheme is said. Raises InputError for what is no URL."""
+    if "://" not in text:
+        text = f"{'https' if secure else 'http'}://{text}"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise InputError(Problem(f"the server {without_password(text)} is no URL: {error}")) from None
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def without_password(text: str) -> str:
+    """A text to be shown: passwords of the URLs in it are hidden, as Go's ``URL.Redacted`` hides them."""
+    return _PASSWORD.sub(r"\1:xxxxx@", text)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kscale.errors import InputError, MissingExtraError
-from kscale.world.kubernetes.access import Access
+from kscale.world.kubernetes.access import Access, without_password
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
@@ -132,7 +132,7 @@ class AiohttpTransport:
             yield response
 
     def failure(self, call: Call, error: BaseException) -> ConnectionFailedError:
-        """What happened, in words that hold nothing of the headers."""
+        """What happened, in words that hold nothing of the headers and no password."""
         http = self._http
         kind: FailureKind = "other"
         text = str(error) or type(error).__name__
@@ -155,7 +155,7 @@ class AiohttpTransport:
         elif isinstance(error, ValueError) and not isinstance(error, http.ClientError):
             text = "the request cannot be written"  # its text may hold a header
         method = call.method.capitalize()
-        return ConnectionFailedError(f'{method} "{self._server}{call.path}": {text}', kind)
+        return ConnectionFailedError(without_password(f'{method} "{self._server}{call.path}": {text}'), kind)
 
 
 def connect(access: Access, clock: Clock, *, user_agent: str = "kscale", qps: float = 0.0, burst: int = 0) -> Client:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from kscale.errors import InputError, Problem
 from kscale.objects.names import dns_label_errors, go_quote
@@ -274,8 +274,6 @@ def _access(name: str, namespace: str, context: Entry, cluster: Entry, user: Ent
     data = user.data
     ca, insecure = cluster.pem("certificate-authority"), bool(cluster.data.get("insecure-skip-tls-verify"))
     certificate = user.pem("client-certificate")
-    server = _server(cluster.data["server"], secure=bool(ca or insecure or certificate))
-    secure = server.startswith("https://")  # what identifies us never goes over a line that anybody reads
     impersonate = None
     if data.get("as"):
         impersonate = Impersonation(
@@ -284,30 +282,23 @@ def _access(name: str, namespace: str, context: Entry, cluster: Entry, user: Ent
             groups=data.get("as-groups") or (),
             extra=data.get("as-user-extra") or {},
         )
-    return Access(
-        server=server,
+    access = Access(
+        server="",
         ca=ca,
         insecure=insecure,
         server_name=cluster.data.get("tls-server-name") or "",
         proxy=cluster.data.get("proxy-url") or "",
         compress=not cluster.data.get("disable-compression"),
-        token=Secret(data.get("token") or "") if secure else Secret(),
-        token_file=user.path("tokenFile") if secure else "",
-        username=data.get("username") or "" if secure else "",
-        password=Secret(data.get("password") or "") if secure else Secret(),
-        exec=exec_ if secure else None,
-        certificate=ClientCertificate(certificate, user.pem("client-key")) if secure and certificate else None,
+        token=Secret(data.get("token") or ""),
+        token_file=user.path("tokenFile"),
+        username=data.get("username") or "",
+        password=Secret(data.get("password") or ""),
+        exec=exec_,
+        certificate=ClientCertificate(certificate, user.pem("client-key")) if certificate else None,
         impersonate=impersonate,
         namespace=namespace or "default",
         context=name,
         cluster=context.data["cluster"],
         user=context.data["user"],
     )
-
-
-def _server(text: str, *, secure: bool) -> str:
-    """The URL of the server, without query and fragment and without a slash at its end."""
-    if "://" not in text:
-        text = f"{'https' if secure else 'http'}://{text}"
-    parts = urlsplit(text)
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+    return access.at(cluster.data["server"])
