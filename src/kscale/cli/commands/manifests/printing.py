@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -23,6 +23,14 @@ Flags = Annotated[
     list[str] | None,
     typer.Option("--flag", metavar="--NAME=VALUE", help="Of kscale run with this program. Repeatable."),
 ]
+
+_NO_TLS = "the Deployment mounts no such file, and its probes ask without TLS: patch them with it"
+_FOLLOWED_BY_NOTHING: Final = {
+    "address": "the port of probes, of monitoring and of the NetworkPolicy is that of the default: patch them with it",
+    "tls_cert_file": _NO_TLS,
+    "tls_private_key_file": _NO_TLS,
+}
+"""Flags that objects besides the arguments would have to follow, and do not."""
 
 
 def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
@@ -59,7 +67,8 @@ def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any
     """What the options of ``kscale run PROGRAM`` are with these flags, by their names. ``own``: those that the command
     itself gives.
 
-    Raises BadParameter for what the program does not take, and for a flag that says another than one of ``own``.
+    Raises BadParameter for what the program does not take, for a flag that says another than one of ``own``, and for
+    one that the printed objects do not follow.
     """
     options = {name: f"--{name.replace('_', '-')}" for name in own}
     values = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items()), *flags])
@@ -68,6 +77,10 @@ def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any
             raise typer.BadParameter(
                 f"{options[name]} is said by this command: its rules go by it", param_hint="--flag"
             )
+    usual = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items())])
+    for name, why in _FOLLOWED_BY_NOTHING.items():
+        if name in values and values[name] != usual[name]:
+            raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}", param_hint="--flag")
     return values
 
 
