@@ -53,6 +53,11 @@ def test_flags_without_effect_are_refused_by_name(name: str) -> None:
         (["--cloud-provider", "externalgrpc"], "externalgrpc needs one"),
         (["--enable-dynamic-resource-allocation=false"], "flag must be true: false"),
         (["--scan-interval", "soon"], "--scan-interval"),
+        (
+            ["--expander=price", "--cloud-provider=static", "--dry-run", "--cloud-config=GROUPS"],
+            "node group pool: price: couldn't access cloud provider pricing for price expander",
+        ),
+        (["--expander=price", "--cloud-provider", "kwok"], "--expander: couldn't access cloud provider pricing"),
         (["--scheduler-config-file", "nowhere"], "nowhere"),
         (["--scheduler-config-file", __file__], "this is no YAML"),
         (["--leader-elect-renew-deadline", "20s"], "leaseDuration must be greater than renewDeadline"),
@@ -60,6 +65,8 @@ def test_flags_without_effect_are_refused_by_name(name: str) -> None:
     ],
 )
 def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "groups.yaml").write_text("- {id: pool, min: 0, max: 3, nodeSelector: {pool: a}}")
+    arguments = [each.replace("GROUPS", str(tmp_path / "groups.yaml")) for each in arguments]
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -96,6 +96,8 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
     from kscale.world.serve.snapshotz import SnapshotDesk
 
     chain = build_chain(options.expander_names)
+    if "price" in chain:
+        _check_prices(process)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
     board = NodeBoard()
     groups = await _cloud(process, options, around, board)
@@ -174,6 +176,22 @@ def _profile(path: str) -> SchedulerProfile | None:
         raise InputError(Problem(error.strerror or str(error), path, field="--scheduler-config-file")) from None
     except yaml.YAMLError as error:
         raise InputError(Problem(f"this is no YAML: {error}", path, field="--scheduler-config-file")) from None
+
+
+def _check_prices(process: AutoscalerFlags) -> None:
+    """As upstream, which does not start with the price expander and a provider without ``Pricing``."""
+    text = "couldn't access cloud provider pricing for price expander"
+    if process.cloud_provider != "static":
+        raise InputError(Problem(f"{text}: of {process.cloud_provider} no prices are asked", field="--expander"))
+    from kscale.capacity.groups import read_groups
+
+    problems = [
+        Problem(f"{text}: it has none", process.cloud_config, f"node group {group.id}", "price")
+        for group in read_groups(process.cloud_config)
+        if group.price is None
+    ]
+    if problems:
+        raise InputError(problems)
 
 
 async def _cloud(
