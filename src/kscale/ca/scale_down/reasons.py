@@ -1,4 +1,7 @@
-"""Why a node is not removed (``simulator/cluster.go``): the texts that metrics and status carry."""
+"""Why a node is not removed (``simulator/cluster.go``): the texts that metrics and status carry.
+
+Why a pod keeps its node is another list of upstream's, :mod:`~.drainability.blocking_pod_reason`.
+"""
 
 from __future__ import annotations
 

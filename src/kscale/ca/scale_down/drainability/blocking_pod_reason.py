@@ -1,6 +1,7 @@
 """Why a pod keeps its node from being drained (``BlockingPodReason``, ``utils/drain/drain.go``).
 
 Its ``UnexpectedError`` is that of a lister that fails; those here are parts of a snapshot and do not.
+Why a node stays is another list of upstream's, :mod:`kscale.ca.scale_down.reasons`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import asyncio
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
 from kscale.cli.go_flags import GoCommand
@@ -96,8 +96,6 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
     from kscale.world.serve.snapshotz import SnapshotDesk
 
     chain = build_chain(options.expander_names)
-    if "price" in chain:
-        _check_prices(process)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
     board = NodeBoard()
     groups = await _cloud(process, options, around, board)
@@ -178,31 +176,28 @@ def _profile(path: str) -> SchedulerProfile | None:
         raise InputError(Problem(f"this is no YAML: {error}", path, field="--scheduler-config-file")) from None
 
 
-def _check_prices(process: AutoscalerFlags) -> None:
-    """As upstream, which does not start with the price expander and a provider without ``Pricing``."""
-    text = "couldn't access cloud provider pricing for price expander"
-    if process.cloud_provider != "static":
-        raise InputError(Problem(f"{text}: of {process.cloud_provider} no prices are asked", field="--expander"))
-    from kscale.capacity.groups import read_groups
-
-    problems = [
-        Problem(f"{text}: it has none", process.cloud_config, f"node group {group.id}", "price")
-        for group in read_groups(process.cloud_config)
-        if group.price is None
-    ]
-    if problems:
-        raise InputError(problems)
+_NO_PRICING: Final = "couldn't access cloud provider pricing for price expander"
+"""As upstream, which does not start with the price expander and a provider without ``Pricing``."""
 
 
 async def _cloud(
     process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, board: NodeBoard
 ) -> NodeGroups:
     """The cloud by its name."""
+    wants_prices = "price" in options.expander_names
     if process.cloud_provider == "static":
         from kscale.capacity.groups import read_groups
         from kscale.world.nodegroups.static import StaticGroups
 
-        return StaticGroups(read_groups(process.cloud_config), board)
+        groups = read_groups(process.cloud_config)
+        without = [group.id for group in groups if group.price is None] if wants_prices else []
+        if without:
+            text = f"{_NO_PRICING}: it has none"
+            raise InputError([Problem(text, process.cloud_config, f"node group {name}", "price") for name in without])
+        return StaticGroups(groups, board)
+    if wants_prices:
+        text = f"{_NO_PRICING}: of {process.cloud_provider} no prices are asked"
+        raise InputError(Problem(text, field="--expander"))
     if process.cloud_provider == "externalgrpc":
         from kscale.world.nodegroups.external import ExternalGroups, read_config
         from kscale.world.nodegroups.node_instances_cache import NodeInstancesCache
