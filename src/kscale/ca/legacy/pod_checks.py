@@ -10,6 +10,7 @@ import msgspec
 from kscale.ca.pods import annotation
 from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
+from kscale.ca.scale_down.drainability.rules.pdb import over_budget
 from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.effects import SECOND
@@ -112,6 +113,5 @@ def _check_budgets(pods: Sequence[Pod], context: DrainContext) -> None:
     for pdb in context.pdbs.pdbs:
         for pod in pods:
             if pdb.disruptions_allowed < 1 and pdb.matches(pod):
-                raise _BlockedError(
-                    pod, blocking_pod_reason.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {pod.key}"
-                )
+                status = over_budget(pod.key)
+                raise _BlockedError(pod, status.blocking_reason, status.error or "")

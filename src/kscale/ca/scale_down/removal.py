@@ -19,8 +19,8 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.compiled_removal import compiled_removal
 from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
-from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
+from kscale.ca.scale_down.drainability.rules.pdb import over_budget
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.ca.scale_down.moving_pods import MovingPods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
@@ -254,14 +254,12 @@ class RemovalSimulator:
         return answers
 
     def _blocked(self, node: str, pod: int) -> UnremovableCandidate:
-        if self._drain.codes[pod] == MOVES_UNLESS_PDB:  # the budgets may allow it again by now, or not yet
-            key = self.pods.names[pod]
-            reason, error = blocking_pod_reason.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}"
-        else:
-            status = self._drain.status(pod)
-            key, reason, error = self.pods.names[pod], status.blocking_reason, status.error or ""
+        key = self.pods.names[pod]
+        held_by_budget = self._drain.codes[pod] == MOVES_UNLESS_PDB  # the budgets may allow it again by now, or not yet
+        status = over_budget(key) if held_by_budget else self._drain.status(pod)
+        blocking = BlockingPod(pod=key, reason=status.blocking_reason)
         return UnremovableCandidate(
-            node=node, reason=reasons.BLOCKED_BY_POD, blocking_pod=BlockingPod(pod=key, reason=reason), error=error
+            node=node, reason=reasons.BLOCKED_BY_POD, blocking_pod=blocking, error=status.error or ""
         )
 
     def run(

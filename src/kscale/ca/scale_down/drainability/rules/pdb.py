@@ -7,7 +7,7 @@ from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
 from kscale.objects.core import Pod
 
-__all__ = ["check", "is_exhausted"]
+__all__ = ["check", "is_exhausted", "over_budget"]
 
 _UNDEFINED = DrainStatus()
 
@@ -17,8 +17,11 @@ def is_exhausted(pod: Pod, context: DrainContext) -> bool:
     return any(pdb.disruptions_allowed < 1 for pdb in context.pdbs.matching(pod))
 
 
+def over_budget(key: str) -> DrainStatus:
+    """BlockDrain for the pod ``namespace/name``: a budget that covers it allows no disruption."""
+    return blocked(blocking_pod_reason.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}")
+
+
 def check(pod: Pod, context: DrainContext) -> DrainStatus:
     """BlockDrain if any matching budget allows no disruption."""
-    if not is_exhausted(pod, context):
-        return _UNDEFINED
-    return blocked(blocking_pod_reason.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {pod.key}")
+    return over_budget(pod.key) if is_exhausted(pod, context) else _UNDEFINED
