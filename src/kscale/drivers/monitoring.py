@@ -18,7 +18,7 @@ _ALERTS: Final = (
      "No loop has begun for ten minutes."),
     ("ClusterAutoscalerAbsent", f'absent({_CA}last_activity{{activity="main"}})', "15m", "critical",
      "Nothing is heard of the Cluster Autoscaler."),
-    ("ClusterAutoscalerNoLeader", f'max(leader_election_master_status{{name="{_NAME}"}}) < 1', "5m", "critical",
+    ("ClusterAutoscalerNoLeader", 'max(leader_election_master_status{name="LEASE"}) < 1', "5m", "critical",
      "None of the replicas leads."),
     ("ClusterAutoscalerUnsafe", f"max({_CA}cluster_safe_to_autoscale) == 0", "15m", "warning",
      "Too many nodes are not ready: nothing is done until they are."),
@@ -78,12 +78,12 @@ _PANELS: Final = (
 )  # fmt: skip
 
 
-def cluster_autoscaler_alerts() -> list[_Object]:
-    """The rules, as a group of a Prometheus rules file has them."""
+def cluster_autoscaler_alerts(lease: str = _NAME) -> list[_Object]:
+    """The rules, as a group of a Prometheus rules file has them. ``lease``: the name of the one that the leader has."""
     return [
         {
             "alert": name,
-            "expr": expression,
+            "expr": expression.replace("LEASE", lease),
             "for": duration,
             "labels": {"severity": severity},
             "annotations": {"summary": summary},
@@ -123,9 +123,9 @@ def cluster_autoscaler_dashboard() -> _Object:
     }
 
 
-def cluster_autoscaler_monitoring(namespace: str) -> list[_Object]:
+def cluster_autoscaler_monitoring(namespace: str, lease: str = _NAME) -> list[_Object]:
     """Objects for the Prometheus operator (PodMonitor, PrometheusRule), and the dashboard in a ConfigMap that Grafana's
-    sidecar finds by its label."""
+    sidecar finds by its label. ``lease``: the name of the one that the leader has."""
     labels = {"app.kubernetes.io/name": _NAME, "app.kubernetes.io/managed-by": "kscale"}
     here = {"name": _NAME, "namespace": namespace, "labels": labels}
     operator = "monitoring.coreos.com/v1"
@@ -143,7 +143,7 @@ def cluster_autoscaler_monitoring(namespace: str) -> list[_Object]:
             "apiVersion": operator,
             "kind": "PrometheusRule",
             "metadata": here,
-            "spec": {"groups": [{"name": _NAME, "rules": cluster_autoscaler_alerts()}]},
+            "spec": {"groups": [{"name": _NAME, "rules": cluster_autoscaler_alerts(lease)}]},
         },
         {
             "apiVersion": "v1",

@@ -225,6 +225,35 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
     assert len({*places}) == len(places)
 
 
+def test_the_rule_about_the_leader_asks_for_its_lease() -> None:
+    found = printed("--monitoring", "--flag=--leader-elect-resource-name=mine")
+    (group,) = found["PrometheusRule"]["spec"]["groups"]
+    (rule,) = [each for each in group["rules"] if each["alert"] == "ClusterAutoscalerNoLeader"]
+    assert rule["expr"] == 'max(leader_election_master_status{name="mine"}) < 1'
+    (group,) = printed("--monitoring")["PrometheusRule"]["spec"]["groups"]
+    assert any('{name="cluster-autoscaler"}' in each["expr"] for each in group["rules"])
+
+
+@pytest.mark.parametrize("program", ["cluster-autoscaler", "horizontal", "vpa-admission", "vpa-crds", "reader"])
+def test_a_kustomize_base(program: str, tmp_path: Path) -> None:
+    image = () if program in ("vpa-crds", "reader") else ("--image", "example.org/kscale:1")
+    base = tmp_path / "new" / "base"
+    found = run("manifests", program, *image, "--directory", base)
+    assert (found.code, found.stdout) == (0, ""), found.stderr
+    kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
+    assert kustomization["kind"] == "Kustomization"
+    assert {each.name for each in base.iterdir()} == {"kustomization.yaml", *kustomization["resources"]}
+    (resources,) = kustomization["resources"]
+    assert (base / resources).read_text() == run("manifests", program, *image).stdout
+    assert (base / resources).stat().st_mode & 0o077 == 0
+    assert run("manifests", program, *image, "--directory", base).code == 0  # the same again
+    (base / "kustomization.yaml").write_text("resources: [mine.yaml]\n")
+    for more, said in (((), "is another kustomization"), (("-o", "json"), "written as yaml")):
+        found = run("manifests", program, *image, "--directory", base, *more)
+        assert (found.code, said in found.stderr) == (2, True), found.stderr
+    assert (base / "kustomization.yaml").read_text() == "resources: [mine.yaml]\n"
+
+
 def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     root = Path(__file__).parents[3]
     lines = (root / "Containerfile").read_text().splitlines()

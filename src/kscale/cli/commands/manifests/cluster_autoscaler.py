@@ -11,10 +11,10 @@ from kscale.cli.commands.manifests.printing import (
     Image,
     Namespace,
     Replicas,
+    ShowObjects,
     own_options,
     print_objects,
 )
-from kscale.cli.output import Show
 
 __all__ = ["command"]
 
@@ -38,7 +38,7 @@ def command(
             help="Besides, for the Prometheus operator: where to scrape, and alert rules; a dashboard for Grafana.",
         ),
     ] = False,
-    show: Show,
+    show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy."""
     from kscale.drivers.manifests import cluster_autoscaler_manifests
@@ -47,14 +47,15 @@ def command(
     if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
     flags = flag or ()
+    options = own_options("cluster-autoscaler", flags, cloud_provider=cloud_provider, namespace=namespace)
     objects = cluster_autoscaler_manifests(
         image=image,
         namespace=namespace,
         config=cloud_config,
         flags=flags,
-        options=own_options("cluster-autoscaler", flags, cloud_provider=cloud_provider, namespace=namespace),
+        options=options,
         replicas=replicas,
     )
     if monitoring:
-        objects += cluster_autoscaler_monitoring(namespace)
+        objects += cluster_autoscaler_monitoring(namespace, options["leader_elect_resource_name"])
     print_objects(show, objects)

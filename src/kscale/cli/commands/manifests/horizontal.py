@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, Replicas, own_options, print_objects
-from kscale.cli.output import Show
+from kscale.cli.commands.manifests.printing import (
+    Flags,
+    Image,
+    Namespace,
+    Replicas,
+    ShowObjects,
+    own_options,
+    print_objects,
+)
 
 __all__ = ["command"]
 
 
 def command(
-    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: Show
+    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
 ) -> None:
     """Print what kubectl apply takes for the horizontal pod autoscaler.
 

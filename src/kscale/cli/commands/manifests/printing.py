@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -14,7 +16,7 @@ from kscale.cli.hpa_options import DecisionFlags
 from kscale.cli.output import Format, Show
 from kscale.cli.registry import find
 
-__all__ = ["Flags", "Image", "Namespace", "Replicas", "own_options", "print_objects"]
+__all__ = ["Flags", "Image", "Namespace", "Replicas", "ShowObjects", "own_options", "print_objects"]
 
 Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Where it runs.")]
@@ -33,17 +35,38 @@ _FOLLOWED_BY_NOTHING: Final = {
 """Flags that objects besides the arguments would have to follow, and do not."""
 
 
-def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
-    """As YAML, one document each, or as a List in JSON. What occurs twice is written twice: kubectl reads anchors,
-    people do not.
+_OBJECTS: Final = "kscale.yaml"
+_BASE: Final = "kustomization.yaml"
 
-    Raises BadParameter for what kubectl does not read, and for arguments in a Deployment that its program does not
-    take.
+
+@dataclass(eq=False, repr=False)
+class ShowObjects(Show):
+    """The options about output, and where a kustomize base is written instead."""
+
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--directory", metavar="DIR", help=f"Write a kustomize base instead: {_BASE} and {_OBJECTS} in there."
+        ),
+    ] = None
+
+
+def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
+    """As YAML, one document each, or as a List in JSON; or as a kustomize base. What occurs twice is written twice:
+    kubectl reads anchors, people do not.
+
+    Raises BadParameter for what kubectl does not read, for arguments in a Deployment that its program does not take,
+    and for a directory that has another kustomization.
     """
     for each in objects:
         if each["kind"] == "Deployment":
             for container in each["spec"]["template"]["spec"]["containers"]:
                 _option_values(container["args"])
+    if show.directory is not None:
+        if show.output not in (Format.TABLE, Format.YAML):
+            raise typer.BadParameter("a kustomize base is written as yaml", param_hint="-o")
+        _write_base(show, objects, show.directory)
+        return
     write = show.terminal.stdout.write
     match show.output:
         case Format.JSON:
@@ -52,15 +75,33 @@ def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
             found = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
             write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
         case Format.TABLE | Format.YAML:
-            import yaml
-
-            class Whole(yaml.SafeDumper):
-                def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
-                    return True
-
-            write(yaml.dump_all(objects, Dumper=Whole, sort_keys=False))
+            write(_yaml(objects))
         case _:
             raise typer.BadParameter("kubectl apply takes yaml and json", param_hint="-o")
+
+
+def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
+    import yaml
+
+    class Whole(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
+            return True
+
+    text: str = yaml.dump_all(documents, Dumper=Whole, sort_keys=False)
+    return text
+
+
+def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path) -> None:
+    base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
+    file = directory / _BASE
+    if file.exists() and file.read_text(encoding="utf-8") != base:
+        raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    # A Secret may be among the objects: they are for whoever writes them.
+    (directory / _OBJECTS).touch(mode=0o600)
+    (directory / _OBJECTS).write_text(_yaml(objects), encoding="utf-8")
+    file.write_text(base, encoding="utf-8")
+    show.terminal.note(f"wrote {len(objects)} objects to {directory / _OBJECTS}")
 
 
 def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:

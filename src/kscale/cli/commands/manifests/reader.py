@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kscale.cli.commands.manifests.printing import print_objects
-from kscale.cli.output import Show
+from kscale.cli.commands.manifests.printing import ShowObjects, print_objects
 
 __all__ = ["command"]
 
@@ -15,7 +14,7 @@ __all__ = ["command"]
 def command(
     *,
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where the account is.")] = "kube-system",
-    show: Show,
+    show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for an account that may read what --context asks for, and nothing else.
 

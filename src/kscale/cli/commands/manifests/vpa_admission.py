@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, own_options, print_objects
-from kscale.cli.output import Show
+from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, ShowObjects, own_options, print_objects
 
 __all__ = ["command"]
 
@@ -34,7 +33,7 @@ def command(
         typer.Option("--self-signed", help="Make an authority and a certificate now, good for ten years."),
     ] = False,
     flag: Flags = None,
-    show: Show,
+    show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for the admission controller of the Vertical Pod Autoscaler.
 

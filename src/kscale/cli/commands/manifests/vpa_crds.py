@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kscale.cli.commands.manifests.printing import print_objects
-from kscale.cli.output import Show
+from kscale.cli.commands.manifests.printing import ShowObjects, print_objects
 
 __all__ = ["command"]
 
 
-def command(*, show: Show) -> None:
+def command(*, show: ShowObjects) -> None:
     """Print the definitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint (autoscaling.k8s.io/v1)."""
     from kscale.drivers.vpa_definitions import vpa_definitions
 
