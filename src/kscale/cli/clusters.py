@@ -66,21 +66,40 @@ def of_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> 
     )
 
 
+_Row = list[Cell | str | float | None]
+
+
 def _view(told: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
-    """Tables of the same columns are one, with the cluster before each row; every cluster's sentence comes below."""
-    rows: dict[tuple[str, tuple[Column, ...]], list[list[Cell | str | float | None]]] = {}
+    """Tables of the same columns are one, with the cluster before each row; every cluster's sentence comes below.
+    A cluster that failed is a row of the first table."""
+    rows: dict[tuple[str, tuple[Column, ...]], list[_Row]] = {}
     for name, view in views.items():
         for table in view.tables:
             here = rows.setdefault((table.title, tuple(table.columns)), [])
             here += [[name, *row] for row in table.rows]
+    tables = [Table((Column("CLUSTER"), *columns), found, title) for (title, columns), found in rows.items()]
+    if errors := {each.cluster: each.error for each in told if each.error}:
+        tables[:1] = [_with_errors(tables[0] if tables else Table((Column("CLUSTER"),), []), errors, told)]
     said = [f"{each.cluster}: {each.error or views[each.cluster].headline}" for each in told]
     more = [f"{name}: {line}" for name, view in views.items() for line in view.footer]
     return View(
         headline=f"{len(views):,} of {len(told):,} {plural('cluster', len(told))} answered.",
-        tables=[Table((Column("CLUSTER"), *columns), found, title) for (title, columns), found in rows.items()],
+        tables=tables,
         footer=[*said, *more],
         names=[f"{name}/{each}" for name, view in views.items() for each in view.names],
     )
+
+
+def _with_errors(table: Table, errors: Mapping[str, str], told: Sequence[ClusterAnswer]) -> Table:
+    """The table with a row for each cluster that failed, at its place: nothing but its error, in a column of its
+    own."""
+    blank = [Cell("", value=("",) * len(column.fields) if column.fields else "") for column in table.columns[1:]]
+    rows: list[_Row] = []
+    for name in (each.cluster for each in told):
+        if name in errors:
+            rows.append([name, *blank, Cell(errors[name], "bad")])
+        rows += [[*row, ""] for row in table.rows if row[0] == name]
+    return msgspec.structs.replace(table, columns=(*table.columns, Column("ERROR")), rows=rows)
 
 
 def _blocks(answers: Mapping[str, Answer]) -> list[Block]:

@@ -18,7 +18,7 @@ from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
-from kscale.snapshot.sources import RawObject, Scan, Source, read_scanned
+from kscale.snapshot.sources import NamedText, RawObject, Scan, Source, read_scanned
 
 if TYPE_CHECKING:
     from kscale.snapshot.pod_batch import PodBatch
@@ -150,6 +150,8 @@ def _each(
             report.warn_of_source("nothing was read: there is no object in it", os.fspath(source))
         elif empty and isinstance(source, (bytes, bytearray, memoryview)):
             report.warn_of_source("nothing was read: there is no object in it", "<bytes>")
+        elif empty and isinstance(source, NamedText):
+            report.warn_of_source("nothing was read: there is no object in it", source.name)
 
 
 def _count(batch: PodBatch, report: LoadReport, pods: set[str]) -> None:

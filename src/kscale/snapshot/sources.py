@@ -30,10 +30,20 @@ if TYPE_CHECKING:
     from kscale.snapshot.pod_batch import PodBatch
     from kscale.snapshot.pod_reader import ScannedList
 
-__all__ = ["STDIN", "RawObject", "Scan", "Source", "read", "read_scanned"]
+__all__ = ["STDIN", "NamedText", "RawObject", "Scan", "Source", "read", "read_scanned"]
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Mapping[str, Any] | KubeObject | Any"
-"""A path, a directory, ``-``, bytes, a dict, a struct, a client object, or an iterable of these."""
+
+class NamedText(msgspec.Struct, frozen=True):
+    """The text of objects, and the name by which problems in it are told: text that is no file."""
+
+    name: str
+    data: bytes
+
+
+Source: TypeAlias = (
+    "str | os.PathLike[str] | bytes | bytearray | memoryview | NamedText | Mapping[str, Any] | KubeObject | Any"
+)
+"""A path, a directory, ``-``, bytes, bytes with a name, a dict, a struct, a client object, or an iterable of these."""
 
 STDIN: Final = "-"
 _SUFFIXES: Final = tuple(f"{kind}{packing}" for kind in (".json", ".yaml", ".yml") for packing in ("", ".gz", ".zst"))
@@ -119,6 +129,8 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
         yield from _from_data(dict(source), "", "")
     elif isinstance(source, (bytes, bytearray, memoryview)):
         yield from _from_buffer(bytes(source) if isinstance(source, memoryview) else source, "<bytes>", False, scan)
+    elif isinstance(source, NamedText):
+        yield from _from_buffer(source.data, source.name, False, scan)
     elif isinstance(source, (str, os.PathLike)):
         yield from _from_path(source, scan)
     elif is_client_object(source):

@@ -94,6 +94,17 @@ def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
     assert found.code == 2  # one has failed
     assert found.stdout.startswith("2 of 3 clusters answered.\n")
     assert "gone: Forbidden at all" in found.stdout
+    title, *lines = [line.split() for line in found.stdout.split("\n\n")[1].splitlines()]
+    assert (title[0], title[-1]) == ("CLUSTER", "ERROR")
+    assert [line for line in lines if line[0] == "gone"] == [["gone", "Forbidden", "at", "all"]]
+    order = ["west", "gone", "east"]
+    assert [line[0] for line in lines] == sorted((line[0] for line in lines), key=order.index)
+    rows = kscale("headroom", "--context", "west", "--context", "gone", "-o", "csv")
+    table = [line.split(",") for line in rows.stdout.splitlines()]
+    assert (table[0][-1], table[-1][0], table[-1][-1]) == ("error", "gone", "Forbidden at all")
+    assert len({len(line) for line in table}) == 1
+    none = kscale("headroom", "--context", "gone", "--context", "nowhere", "-o", "csv")
+    assert [line.partition(",")[0] for line in none.stdout.splitlines()] == ["cluster", "gone", "nowhere"]
     assert "gone: Forbidden at all" in found.stderr
     rows = kscale("headroom", "--context", "west", "--context", "east", "-o", "csv")
     assert {line.partition(",")[0] for line in rows.stdout.splitlines()} == {"cluster", "west", "east"}
@@ -158,7 +169,21 @@ def test_all_that_may_not_be_listed_is_said(servers: dict[str, FakeApiServer]) -
     said = {path: refusing(path, 403, f"no {path}") for path in ("/nodes", "/pods", "/storageclasses")}
     servers["west"].fault = lambda call: next(filter(None, (each(call) for each in said.values())), None)
     found = kscale("headroom", "--context", "west")
-    assert (found.code, found.stderr) == (2, "error: no /nodes at all; no /pods at all\n")
+    assert (found.code, found.stderr) == (2, "error: no /nodes at all; no /pods at all; no /storageclasses at all\n")
+
+
+def test_what_cannot_be_read_is_named_by_its_list(servers: dict[str, FakeApiServer]) -> None:
+    wrong = {"metadata": {"name": "wrong", "namespace": "shop"}, "spec": {"containers": "none"}}
+    servers["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **wrong})
+    found = kscale("headroom", "--context", "west")
+    assert found.code == 2
+    assert "pods: items[" in found.stderr
+    assert "(Pod shop/wrong): spec.containers: " in found.stderr
+    assert "<bytes>" not in found.stderr
+    for i in range(500):
+        servers["west"].put("pods", {"apiVersion": "v1", "kind": "Pod", **wrong, "metadata": {"name": f"a{i:03}"}})
+    found = kscale("hpa", "--context", "west", "-v")
+    assert "pods, page 2: items[" in found.stderr, found.stderr[-300:]
 
 
 def test_progress_of_a_list(servers: dict[str, FakeApiServer]) -> None:

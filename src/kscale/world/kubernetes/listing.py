@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import ApiError
+from kscale.snapshot.sources import NamedText
 from kscale.world.kubernetes.calls import list_call
 from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.reflector import PAGE_SIZE
@@ -40,10 +41,10 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """``pages``: lists as the server wrote them, those that are not empty; ``refused``: kinds that may not be listed,
-    and why."""
+    """``pages``: lists as the server wrote them, those that are not empty, each named by its resource and its number
+    (``deployments.apps, page 2``); ``refused``: kinds that may not be listed, and why."""
 
-    pages: list[bytes]
+    pages: list[NamedText]
     refused: dict[str, str]
 
 
@@ -67,12 +68,13 @@ async def list_cluster(
     """The objects of all kinds in all namespaces. A kind that the server does not have has no objects.
 
     Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` where ``needed`` kinds may not be listed (with
-    what the server says of each), and where a list fails for anything but a lack of rights.
+    what the server says of each kind that may not, the needed ones first), and where a list fails for anything but a
+    lack of rights.
     """
     lists = _Lists(client, tell)
     turns = asyncio.Semaphore(_AT_A_TIME)
 
-    async def of(kind: str) -> list[bytes] | ApiError:
+    async def of(kind: str) -> list[NamedText] | ApiError:
         async with turns:
             try:
                 return await lists.pages(kind)
@@ -86,7 +88,8 @@ async def list_cluster(
     found = dict(zip(kinds, await asyncio.gather(*map(of, kinds)), strict=True))
     refused = {kind: each for kind, each in found.items() if isinstance(each, ApiError)}
     if missing := [error for kind, error in refused.items() if kind in needed]:
-        text = "; ".join(error.message for error in missing)
+        others = [error for kind, error in refused.items() if kind not in needed]
+        text = "; ".join(error.message for error in (*missing, *others))
         raise RequestFailedError(msgspec.structs.replace(missing[0], message=text))
     pages = [page for each in found.values() if isinstance(each, list) for page in each]
     return Listing(pages, {kind: error.message for kind, error in refused.items()})
@@ -102,12 +105,12 @@ class _Lists:
         self._come = 0
         self._rest: dict[str, int] = {}
 
-    async def pages(self, kind: str) -> list[bytes]:
+    async def pages(self, kind: str) -> list[NamedText]:
         """The pages of a list; all in one where the server has lost what a page would go on with (upstream:
         ``client-go/tools/pager``)."""
         resource = await self._resources.of_kind(kind)
-        pages: list[bytes] = []
-        limit, more, come = PAGE_SIZE, "", 0
+        pages: list[NamedText] = []
+        limit, more, come, number = PAGE_SIZE, "", 0, 0
         while True:
             call = list_call(resource, "", limit=limit, more=more)
             try:
@@ -116,12 +119,14 @@ class _Lists:
                 if not more or error.error.code != _GONE:
                     raise
                 self._come -= come
-                pages, limit, more, come = [], 0, "", 0
+                pages, limit, more, come, number = [], 0, "", 0, 0
                 continue
             page = decoded(answer, _Page, call)
-            if page.items:
-                pages.append(answer.body)
             count, more = len(page.items or ()), page.metadata.continue_
+            number += 1
+            if count:
+                name = f"{resource.group_resource}, page {number}" if number > 1 or more else resource.group_resource
+                pages.append(NamedText(name, answer.body))
             come += count
             self._come += count
             self._rest[kind] = page.metadata.remaining_item_count or 0
