@@ -35,6 +35,7 @@ METRICS: Final[Mapping[str, Metric]] = {
         Metric("node_group_backoff_status", "gauge", ("node_group", "reason")),
         Metric("last_activity", "gauge", ("activity",)),
         Metric("function_duration_seconds", "histogram", ("function",), _DURATIONS),
+        Metric("function_duration_quantile_seconds", "summary", ("function",), of=PREFIX + "function_duration_seconds"),
         Metric("pending_node_deletions", "gauge"),
         Metric("errors_total", "counter", ("type",)),
         Metric("scaled_up_nodes_total", "counter", _DEVICES),
@@ -54,6 +55,7 @@ METRICS: Final[Mapping[str, Metric]] = {
         Metric("created_node_groups_total", "counter", ("group_type",)),
         Metric("deleted_node_groups_total", "counter", ("group_type",)),
         Metric("node_taints_count", "gauge", ("type",)),
+        Metric("inconsistent_instances_migs_count", "gauge"),  # of one cloud; upstream shows it for all
         Metric(
             "binpacking_heterogeneity",
             "histogram",
@@ -80,9 +82,11 @@ def observation(name: str, value: float = 1.0, **labels: str) -> Observation:
 
 
 def initial_observations() -> list[Observation]:
-    """Counters at zero, so that the first error is an increase (``InitMetrics``)."""
+    """Counters at zero, so that the first error is an increase (``InitMetrics``); and all that has no labels, which is
+    there from the beginning (``RegisterAll``)."""
     no_device = dict.fromkeys(_DEVICES, "")
-    found = [observation("errors_total", 0.0, type=type_) for type_ in ERROR_TYPES]
+    found = [Observation(name=each.name, value=0.0) for each in METRICS.values() if not each.labels]
+    found += [observation("errors_total", 0.0, type=type_) for type_ in ERROR_TYPES]
     for reason in (CLOUD_PROVIDER_ERROR, API_CALL_ERROR, "timeout"):
         found.append(observation("failed_scale_ups_total", 0.0, reason=reason, **no_device))
         found.append(observation("failed_node_creations_total", 0.0, reason=reason))

@@ -32,13 +32,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # nothing in 
 
 
 class Metric(NamedTuple):
-    """A metric of upstream's: its kind (``counter``, ``gauge``, ``histogram``), its labels in order, and the upper
-    bounds of a histogram."""
+    """A metric of upstream's: its kind (``counter``, ``gauge``, ``histogram``, ``summary``), its labels in order, and
+    the upper bounds of a histogram. ``of``: a summary of what another metric, a histogram, observes."""
 
     name: str
     kind: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
+    of: str = ""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -148,6 +148,11 @@ def test_counters_begin_at_nothing() -> None:
         assert metrics.value("cluster_autoscaler_evicted_pods_total", eviction_result="failed") == 0
         up = {"direction": "up", "reason": "CpuResourceLimit"}
         assert metrics.value("cluster_autoscaler_skipped_scale_events_count", **up) == 0
+        for name in (each.name for each in METRICS.values() if not each.labels):
+            assert metrics.value(name) is not None, name
+        assert metrics.value("cluster_autoscaler_overflowing_controllers_count") == 0
+        shown, _ = metrics.exposition()
+        assert b'function_duration_quantile_seconds_count{function="main"} ' in shown
         await running.end()
 
     autoscaled(case)

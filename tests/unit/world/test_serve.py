@@ -90,6 +90,15 @@ def test_every_kind_of_metric() -> None:
     assert made.value("nodes_count", state="unready") is None
 
 
+def test_a_summary_of_what_another_observes() -> None:
+    made = store(Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h"))
+    assert text(made) == []
+    made.observe([Observation(name="h", value=value, labels={"a": "x"}) for value in (0.5, 2.0)])
+    assert text(made)[-2:] == ['s_count{a="x"} 2.0', 's_sum{a="x"} 2.5']
+    with pytest.raises(ValueError, match="s is of t, which is not described"):
+        store(Metric("s", "summary", of="t"))
+
+
 def test_a_gauge_that_is_reset() -> None:
     made = store(Metric("backoff", "gauge", ("group",)))
     made.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])

@@ -92,6 +92,8 @@ class MetricStore:
         """Adds a metric. One of that name that is described in the same way is no matter."""
         if help_text:
             self._help[metric.name] = help_text
+        if metric.of and metric.of not in self._families:
+            raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
         known = self._families.get(metric.name)
         if known is None:
             self._families[metric.name] = _Family(metric)
@@ -135,9 +137,9 @@ class MetricStore:
         core = _prometheus().metrics_core
         with self._lock:
             held = [
-                (family.metric, [(key, _copied(value)) for key, value in family.values.items()])
+                (family.metric, [(key, _copied(value)) for key, value in seen.items()])
                 for family in self._families.values()
-                if family.values
+                if (seen := self._families[family.metric.of or family.metric.name].values)
             ]
         for metric, values in held:
             yield _family(core, metric, self._help.get(metric.name, ""), values)
