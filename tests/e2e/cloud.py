@@ -109,6 +109,10 @@ class FakeCloud:
         for node in self.made(group, count):
             self._register(group, node["metadata"]["name"])
 
+    def slow_down(self, group: str, boot: float) -> None:
+        """From here on its machines take so many seconds to register."""
+        self._groups[group].boot = boot
+
     def made(self, group: str, count: int) -> list[dict[str, Any]]:
         """So many machines are there; gives the Node objects by which they would register."""
         machines = self._groups[group]

@@ -37,6 +37,7 @@ CONTROLLERS = (
     "job-controller", "horizontal-pod-autoscaler-controller", "disruption-controller", "garbage-collector-controller",
     "namespace-controller", "endpointslice-controller",
 )  # fmt: skip
+_RIGHTS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 _READY = 120.0
 _TRANSACTION = 100
 """So many writes are one for etcd, which takes 128."""
@@ -348,18 +349,36 @@ class ControlPlane:
 
     def account(self, name: str, rules: Sequence[Mapping[str, Any]], namespace: str = "kube-system") -> Access:
         """Who may do no more than a ClusterRole with these rules allows, with a token as pods have it."""
-        with contextlib.suppress(Refused):
-            self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        group = "/apis/rbac.authorization.k8s.io/v1"
-        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-        self.ask("POST", accounts, {"metadata": {"name": name}})
-        self.ask("POST", f"{group}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)})
         binding = {
+            "kind": "ClusterRoleBinding",
             "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
-        self.ask("POST", f"{group}/clusterrolebindings", binding)
+        role = {"kind": "ClusterRole", "metadata": {"name": name}, "rules": list(rules)}
+        account = {"kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+        return self.install([account, role, binding])
+
+    def install(self, objects: Sequence[Mapping[str, Any]], name: str = "") -> Access:
+        """Makes the account that is among the objects, its roles and their bindings, and no other of them; gives a
+        token of it as pods have it. ``name``: what all of these are called instead."""
+        (account,) = [each for each in objects if each["kind"] == "ServiceAccount"]
+        name, namespace = name or account["metadata"]["name"], account["metadata"]["namespace"]
+        with contextlib.suppress(Refused):
+            self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self.ask("POST", accounts, {"metadata": {"name": name}})
+        group = "/apis/rbac.authorization.k8s.io/v1"
+        for each in objects:
+            if each["kind"] not in _RIGHTS:
+                continue
+            made = {**each, "metadata": {**each["metadata"], "name": name}}
+            if "subjects" in each:
+                made["roleRef"] = {**each["roleRef"], "name": name}
+                made["subjects"] = [{**subject, "name": name} for subject in each["subjects"]]
+            space = made["metadata"].get("namespace")
+            where = f"{group}/namespaces/{space}" if space else group
+            self.ask("POST", f"{where}/{each['kind'].lower()}s", made)
         said = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
         token = self.ask("POST", f"{accounts}/{name}/token", said)["status"]["token"]
         return Access(server=self.url, ca=self.trusted, token=Secret(token), namespace=namespace)

@@ -15,8 +15,8 @@ import pytest
 from e2e.cloud import FakeCloud, Machines
 from e2e.control_plane import ControlPlane
 from e2e.e2e_cluster_autoscaler import Autoscaler, holds
+from e2e.rights import installed
 from kscale.ca.quota import VALID
-from kscale.drivers.manifests import cluster_autoscaler_roles
 from kscale.world.nodegroups.external_server import ExternalServer
 from unit.world.writer_cases import deployment
 
@@ -77,8 +77,7 @@ async def run(
         return any(each["metadata"]["name"] == STATUS for each in plane.ask("GET", CONFIG_MAPS)["items"])
 
     flags = [f"--{name.replace('_', '-')}=true" for name in enabled]
-    wide, own = cluster_autoscaler_roles(dict.fromkeys(enabled, True))
-    access = await asyncio.to_thread(plane.account, name, [*wide, *own])
+    access = await asyncio.to_thread(installed, plane, "cluster-autoscaler", *flags, name=name)
     path = directory / "kubeconfig"
     path.write_text(json.dumps(plane.config(user={"token": access.token.reveal()})))
     with ExternalServer(cloud, "127.0.0.1:0") as server:

@@ -18,7 +18,7 @@ from e2e.cloud import FakeCloud, Machines
 from e2e.control_plane import ControlPlane, Refused
 from e2e.kubelet import FakeKubelet
 from e2e.real_api import RealApi, connected
-from kscale.drivers.manifests import cluster_autoscaler_roles
+from e2e.rights import installed
 from kscale.world.nodegroups.external_server import ExternalServer
 from unit.world.writer_cases import deployment
 
@@ -36,8 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def kubeconfig(whole: ControlPlane) -> str:
-    wide, own = cluster_autoscaler_roles()
-    access = whole.account("cluster-autoscaler", [*wide, *own])
+    access = installed(whole, "cluster-autoscaler")
     path = whole.directory / "autoscaler.kubeconfig"
     path.write_text(json.dumps(whole.config(user={"token": access.token.reveal()})))
     return str(path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,12 @@ from e2e.cloud import FakeCloud, Machines
 from e2e.control_plane import ControlPlane, Refused, free_ports
 from e2e.kubelet import FakeKubelet
 from e2e.real_api import MERGE, RealApi, cleared, connected
-from kscale.drivers.manifests import cluster_autoscaler_roles
+from e2e.rights import installed
 from kscale.world.nodegroups.external_server import ExternalServer
 
 UPSTREAM = Path(os.environ.get("KSCALE_UPSTREAM", "nowhere"))
 """Upstream's binary, for those who have one."""
+UPSTREAM_FLAGS = Path(__file__).parents[1] / "unit" / "cli" / "upstream_flags.txt"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler"
 STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
 TAINT = "ToBeDeletedByClusterAutoscaler"
@@ -44,9 +46,8 @@ PATIENT = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=
 @contextmanager
 def planned(directory: Path, *flags: str) -> Iterator[ControlPlane]:
     """``flags``: of the API server."""
-    with ControlPlane(directory, scheduler=True, controllers=True, apiserver_flags=flags) as plane:
-        wide, own = cluster_autoscaler_roles()
-        access = plane.account("cluster-autoscaler", [*wide, *own])
+    with ControlPlane(directory, scheduler=True, controllers=True, audit=True, apiserver_flags=flags) as plane:
+        access = installed(plane, "cluster-autoscaler")
         (plane.directory / "token").write_text(access.token.reveal())
         yield plane
 
@@ -72,16 +73,35 @@ def forgetful(tmp_path: Path) -> Iterator[ControlPlane]:
 
 
 class Scene:
-    """A cluster with a cloud. ``calls``: what changed something there, without its seconds."""
+    """A cluster with a cloud. ``calls``: what the cloud was asked that changes something."""
 
     def __init__(self, plane: ControlPlane, api: RealApi, cloud: FakeCloud, url: str, directory: Path) -> None:
         self.plane, self.api, self.cloud, self.url, self.directory = plane, api, cloud, url, directory
         self.programs: list[subprocess.Popen[bytes]] = []
         self.lives: set[subprocess.Popen[bytes]] = set()
+        self._before = len(self._evictions())
 
     @property
     def calls(self) -> list[tuple[Any, ...]]:
         return self.cloud.calls
+
+    def _evictions(self) -> list[str]:
+        """The pods whose eviction was granted, in order, once for each time."""
+        return [
+            entry["objectRef"]["name"]
+            for entry in self.plane.audit()
+            if entry["objectRef"].get("subresource") == "eviction"
+            and entry["stage"] == "ResponseComplete"
+            and entry["responseStatus"]["code"] == 201
+        ]
+
+    def evicted(self) -> list[str]:
+        """As above, of this scene."""
+        return self._evictions()[self._before :]
+
+    def done(self) -> list[tuple[Any, ...]]:
+        """All that cannot be taken back: the evictions, and after them the calls of the cloud."""
+        return [*(("Evict", name) for name in self.evicted()), *self.calls]
 
     def start(
         self, *flags: str, host: str = "one", port: int = 0, clock: Path | None = None, upstream: bool = False
@@ -159,7 +179,14 @@ class Scene:
         return self.nodes() == ["small-0"] and not self.tainted() and self.running() == ["here-0", "there-0"]
 
     async def workload(
-        self, name: str, *, cpu: str = "300m", on: str = "", replicas: int = 1, holds: bool = False
+        self,
+        name: str,
+        *,
+        cpu: str = "300m",
+        on: str = "",
+        replicas: int = 1,
+        holds: bool = False,
+        priority_class: str = "",
     ) -> None:
         """Pods with names that stay, on a node if it is there. ``holds``: they must not be evicted."""
         wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}]}
@@ -168,6 +195,7 @@ class Scene:
             "terminationGracePeriodSeconds": 1,
             "affinity": {"nodeAffinity": affinity} if on else {},
             "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}],
+            **({"priorityClassName": priority_class} if priority_class else {}),
         }
         labels = {"app": name}
         annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"} if holds else {}
@@ -218,19 +246,39 @@ def played(
     asyncio.run(main())
 
 
-ONCE = [("DeleteNodes", "small", "small-1")]
+ONCE = [("Evict", "there-0"), ("DeleteNodes", "small", "small-1")]
 
 
-def test_the_api_server_is_killed_in_the_middle_of_a_drain(mortal: ControlPlane, tmp_path: Path) -> None:
+def test_the_api_server_is_killed_before_a_drain(mortal: ControlPlane, tmp_path: Path) -> None:
     async def script(scene: Scene) -> None:
         scene.start(*PATIENT)
         await scene.until(lambda: scene.tainted() == ["small-1"])
         await asyncio.to_thread(mortal.end, "apiserver", kill=True)
         await asyncio.to_thread(mortal.start_apiserver)
         await scene.until(scene.rests)
-        assert scene.calls == ONCE
+        assert scene.done() == ONCE
 
     played(mortal, tmp_path, script, ending=3)
+
+
+def test_the_api_server_is_killed_between_two_evictions_of_a_drain(mortal: ControlPlane, tmp_path: Path) -> None:
+    """One pod is on its way, the other is evicted after it because it is more important."""
+    important = {"metadata": {"name": "important"}, "value": 1000}
+
+    async def script(scene: Scene) -> None:
+        await asyncio.to_thread(mortal.ask, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", important)
+        await scene.workload("later", on="small-1", priority_class="important")
+        await scene.until(lambda: len(scene.running()) == 3)
+        program = scene.start("--drain-priority-config=0:60,1000:60", *PATIENT)
+        await scene.until(lambda: scene.evicted() == ["there-0"])
+        await asyncio.to_thread(mortal.end, "apiserver", kill=True)
+        await asyncio.to_thread(mortal.start_apiserver)
+        assert (scene.evicted()[:1], scene.calls) == (["there-0"], [])
+        await scene.until(lambda: scene.nodes() == ["small-0"] and len(scene.running()) == 3)
+        assert scene.done() == [("Evict", "there-0"), ("Evict", "later-0"), ("DeleteNodes", "small", "small-1")]
+        assert (scene.tainted(), program.poll()) == ([], None)
+
+    played(mortal, tmp_path, script, ending=5)
 
 
 def goes_on(plane: ControlPlane, directory: Path, forget: Callable[[], None]) -> None:
@@ -289,7 +337,7 @@ def test_etcd_is_slow(whole: ControlPlane, tmp_path: Path) -> None:
             slow.cancel()
             await asyncio.wait([slow])
             whole.resume("etcd")
-        assert scene.calls == ONCE
+        assert scene.done() == ONCE
         assert program.poll() is None
 
     played(whole, tmp_path, script)
@@ -307,7 +355,7 @@ def test_the_lease_is_taken_away_in_a_drain(whole: ControlPlane, tmp_path: Path)
         await asyncio.to_thread(whole.ask, "PATCH", LEASE, free, content_type=MERGE)
         scene.start()
         await scene.until(scene.rests)
-        assert scene.calls == ONCE
+        assert scene.done() == ONCE
 
     played(whole, tmp_path, script)
 
@@ -326,7 +374,7 @@ def test_it_is_killed_between_taint_and_delete(whole: ControlPlane, tmp_path: Pa
         await scene.ended(scene.programs[-1])
         scene.start()
         await scene.until(scene.rests)
-        assert scene.calls == ONCE
+        assert scene.done() == ONCE
 
     played(whole, tmp_path, script)
 
@@ -366,7 +414,7 @@ def test_a_deletion_that_times_out_has_happened(whole: ControlPlane, tmp_path: P
         await scene.until(scene.rests)
         loops = scene.said().count("LoopReport")
         await scene.until(lambda: scene.said().count("LoopReport") > loops + 5)
-        assert scene.calls == ONCE
+        assert scene.done() == ONCE
 
     played(whole, tmp_path, script)
 
@@ -392,6 +440,32 @@ def test_the_clock_is_set_an_hour_ahead_and_back(whole: ControlPlane, tmp_path: 
     played(whole, tmp_path, script)
 
 
+def test_the_clock_is_set_while_nodes_come_and_go(whole: ControlPlane, tmp_path: Path) -> None:
+    """A machine has been asked for and a node is marked for deletion, an hour passes in no time, and is taken back."""
+
+    async def script(scene: Scene) -> None:
+        clock = tmp_path / "clock"
+        scene.cloud.slow_down("small", 15)
+        program = scene.start("--node-delete-delay-after-taint=12s", clock=clock)
+        await scene.until(lambda: scene.tainted() == ["small-1"])
+        await scene.workload("big", cpu="1900m")
+        grown = [("IncreaseSize", "small", 1)]
+        await scene.until(lambda: scene.calls == grown)
+        for change in (clock.touch, clock.unlink):
+            change()
+            loops = scene.said().count("LoopReport")
+            await scene.until(lambda loops=loops: scene.said().count("LoopReport") > loops + 2)  # type: ignore[misc]
+            assert (scene.done(), scene.tainted()) == (grown, ["small-1"])
+        await scene.until(lambda: scene.running() == ["big-0", "here-0", "there-0"] and not scene.tainted())
+        assert sorted(scene.done()) == sorted([*ONCE, *grown])
+        assert scene.nodes() == ["small-0", "small-2"]
+        assert scene.said().count("the clock has been set by") == 2
+        assert [line for line in scene.said().splitlines() if line.startswith("E ")] == []
+        assert program.poll() is None
+
+    played(whole, tmp_path, script)
+
+
 def handed_over(first: dict[str, Any], second: dict[str, Any]) -> Callable[[Scene], Awaitable[None]]:
     async def script(scene: Scene) -> None:
         leading = scene.start("--node-delete-delay-after-taint=30s", **first)
@@ -401,7 +475,7 @@ def handed_over(first: dict[str, Any], second: dict[str, Any]) -> Callable[[Scen
         assert await scene.ended(leading) == 0
         assert scene.calls == []
         await scene.until(scene.rests)
-        assert scene.calls == ONCE
+        assert scene.done() == ONCE
         assert waiting.poll() is None
 
     return script
@@ -418,3 +492,10 @@ def test_from_the_stock_autoscaler_and_back(whole: ControlPlane, tmp_path: Path,
     """The same lease, the same taints: stopping the one and starting the other is all."""
     ours, theirs = {"host": "ours"}, {"upstream": True}
     played(whole, tmp_path, handed_over(ours, theirs) if back else handed_over(theirs, ours))
+
+
+@pytest.mark.skipif(not UPSTREAM.exists(), reason="KSCALE_UPSTREAM does not say where upstream's binary is")
+def test_the_list_of_upstreams_flags() -> None:
+    said = subprocess.run([UPSTREAM, "--help"], capture_output=True, text=True, check=False)
+    listed = re.findall(r"^ +(?:-\w, )?--([\w-]+)", said.stdout + said.stderr, re.MULTILINE)
+    assert {*listed, "help"} == set(UPSTREAM_FLAGS.read_text().split())

@@ -16,16 +16,13 @@ import pytest
 from e2e.control_plane import ControlPlane, Refused
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import MERGE, connected
+from e2e.rights import installed
 from e2e.widgets import DEFINITION, GROUP
-from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.hpa.options import HPAOptions
 from kscale.world.metrics.rest import RESTMetrics
 from unit.world.informer_cases import Api, pod
-
-RULES: list[dict[str, Any]] = [rule for rules in autoscaler_roles("horizontal") for rule in rules]
-"""As ``kscale manifests horizontal`` has them."""
 
 NAMESPACE = "/namespaces/default"
 HPAS = f"/apis/autoscaling/v2{NAMESPACE}/horizontalpodautoscalers"
@@ -200,7 +197,7 @@ def test_the_same_as_upstream(upstreams: ControlPlane) -> None:
             await asyncio.to_thread(scene.clear)
             await holds(lambda: not upstreams.ask("GET", f"/api/v1{NAMESPACE}/pods")["items"])
             await asyncio.to_thread(scene.make)
-            access = await asyncio.to_thread(upstreams.account, "horizontal", RULES)
+            access = await asyncio.to_thread(installed, upstreams, "horizontal")
             async with connected(upstreams, replace(access, namespace="default")) as restricted:
                 stop = asyncio.Event()
                 options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=2))
@@ -233,7 +230,7 @@ def test_the_legacy_controller(plane: ControlPlane) -> None:
             await asyncio.to_thread(scene.target, "grows", size, "/apis/apps/v1", "deployments", "Deployment")
             target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "grows"}
             await asyncio.to_thread(scene.hpa, "grows", target, spec)
-            access = await asyncio.to_thread(plane.account, "legacy", RULES)
+            access = await asyncio.to_thread(installed, plane, "horizontal", name="legacy")
             async with connected(plane, replace(access, namespace="default")) as restricted:
                 stop = asyncio.Event()
                 task = asyncio.create_task(process(restricted, options, stop))
@@ -279,7 +276,7 @@ def test_upstreams_is_left_alone_while_it_writes_and_relieved_when_it_ends(tmp_p
             target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "stays"}
             await asyncio.to_thread(scene.hpa, "stays", target, {"metrics": [CPU]})
             await holds(lambda: writers() == ["kube-controller-manager"])
-            access = await asyncio.to_thread(plane.account, "horizontal", RULES)
+            access = await asyncio.to_thread(installed, plane, "horizontal")
             async with connected(plane, replace(access, namespace="default")) as restricted:
                 stop = asyncio.Event()
                 seen: list[Surroundings] = []

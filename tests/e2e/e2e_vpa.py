@@ -18,7 +18,7 @@ import trustme
 from e2e.control_plane import ControlPlane, Refused, free_ports
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import connected
-from kscale.drivers.autoscaler_manifests import autoscaler_roles
+from e2e.rights import installed
 from kscale.drivers.process import Build, ProcessOptions
 from kscale.drivers.process import run_process as run
 from kscale.drivers.vpa_admission import Serving, admission_program
@@ -37,11 +37,6 @@ VPAS = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalers"
 CHECKPOINTS = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalercheckpoints"
 PODS = f"/api/v1{NAMESPACE}/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/vpa-admission-controller"
-RULES: dict[str, list[dict[str, Any]]] = {
-    program: [rule for rules in autoscaler_roles(program) for rule in rules]
-    for program in ("vpa-recommender", "vpa-updater", "vpa-admission")
-}
-"""As ``kscale manifests`` has them."""
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +109,7 @@ def test_from_usage_to_pods(cluster: ControlPlane, tmp_path: Path) -> None:
         async with contextlib.AsyncExitStack() as stack:
 
             async def begin(name: str, build: Build) -> None:
-                access = await asyncio.to_thread(plane.account, name, RULES[name])
+                access = await asyncio.to_thread(installed, plane, name)
                 api = await stack.enter_async_context(connected(plane, replace(access, namespace="default")))
                 one = run(build, api.client, ProcessOptions(), version="1", stop=stop, clock=SystemClock())
                 tasks.append(asyncio.create_task(one, name=name))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.control_plane import ControlPlane, free_ports
-from kscale.drivers.autoscaler_manifests import autoscaler_roles
-from kscale.drivers.manifests import cluster_autoscaler_roles
+from e2e.rights import installed
 
 __all__ = ["CLUSTER_AUTOSCALER", "PROGRAMS", "READS_METRICS", "USER", "Known", "Player", "StuckError"]
 
@@ -90,7 +89,9 @@ class Player:
         self._name, self._plane, self._binaries, self._clock = name, plane, binaries, clock
         self._process: subprocess.Popen[bytes] | None = None
         config = plane.directory / f"{name}.kubeconfig"
-        access = plane.account(f"{USER}-{self.side}-{name}", _ANYTHING if binaries else _rights(name))
+        user = f"{USER}-{self.side}-{name}"
+        # No more than the manifests give.
+        access = plane.account(user, _ANYTHING) if binaries else installed(plane, name, *flags, name=user)
         server = {"server": f"https://127.0.0.1:{port}"} if port else None
         config.write_text(json.dumps(plane.config(server, user={"token": access.token.reveal()})))
         self._words = [*self._program(config), f"--kubeconfig={config}", *self.known.flags, *flags]
@@ -193,9 +194,3 @@ class Player:
             new = self._plane.directory / f"{name}.new"
             new.write_bytes(data)
             new.rename(self._plane.directory / name)
-
-
-def _rights(name: str) -> Sequence[Mapping[str, Any]]:
-    """No more than the manifests give."""
-    wide, own = cluster_autoscaler_roles() if name == CLUSTER_AUTOSCALER else autoscaler_roles(name)
-    return [*wide, *own]

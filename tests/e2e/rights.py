@@ -1,0 +1,19 @@
+"""The account of a program as ``kscale manifests`` prints it: with its ClusterRole and its Role, and no other."""
+
+from __future__ import annotations
+
+import yaml
+
+from e2e.control_plane import ControlPlane
+from kscale.world.kubernetes.access import Access
+from unit.cli.support import kscale
+
+__all__ = ["installed"]
+
+
+def installed(plane: ControlPlane, program: str, *flags: str, name: str = "") -> Access:
+    """Makes it, and a token of it. ``flags`` of ``kscale run PROGRAM``; ``name``: another than the account's own."""
+    image = () if program == "reader" else ("--image", "example.org/kscale:1")
+    found = kscale("manifests", program, *image, *(f"--flag={flag}" for flag in flags))
+    assert found.code == 0, found.stderr
+    return plane.install([*yaml.safe_load_all(found.stdout)], name)
