@@ -29,7 +29,9 @@ IDLE: Final[Mapping[str, str]] = {
         scan-interval frequent-loops-enabled max-inactivity max-failing-time max-startup-time leader-elect
         leader-elect-lease-duration leader-elect-renew-deadline leader-elect-retry-period leader-elect-resource-lock
         leader-elect-resource-name leader-elect-resource-namespace v vmodule logging-format logtostderr alsologtostderr
-        stderrthreshold log-dir log-file one-output skip-headers scheduler-verbosity feature-gates
+        stderrthreshold log-dir log-file one-output skip-headers scheduler-verbosity feature-gates add-dir-header
+        alsologtostderrthreshold legacy-stderr-threshold-behavior log-backtrace-at log-file-max-size log-flush-frequency
+        log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size log-text-split-stream skip-log-headers
         capacity-buffer-controller-enabled capacity-buffer-pod-dry-run-enabled node-removal-latency-tracking-enabled
         max-node-skip-eval-time-tracker-enabled""",
     ),

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
+from kscale.cli.go_flags import KLOG_REFUSED
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
@@ -143,7 +144,6 @@ _PANELS: Final = {
 _BY_COMMAS: Final = ("bypassed_scheduler_names", "allowed_scheduler_names")
 _LEGACY: Final = "it belongs to release 1.3"
 _NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
-_LOGS: Final = "logs go to stderr: -v and --log-format say how"
 
 REFUSED: Final[Mapping[str, str]] = {
     "kube-api-content-type": "objects are read as JSON",
@@ -164,12 +164,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "max-autoprovisioned-node-group-count": _LEGACY,
     "profile": "release 1.3 has no status here that could be shown; kscale scale-up and scale-down decide as it did",
     "feature-gates": "features have flags of their own",
-    "logging-format": _LOGS,
-    "logtostderr": _LOGS,
-    "alsologtostderr": _LOGS,
-    "stderrthreshold": _LOGS,
-    "log-dir": _LOGS,
-    "vmodule": _LOGS,
+    **KLOG_REFUSED,
 }
 """Flags of upstream's and of other commands that would have no effect here, and why."""
 

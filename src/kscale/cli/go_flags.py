@@ -12,7 +12,35 @@ from typer.core import TyperCommand
 
 from kscale.cli.options import OptionGroup, fields
 
-__all__ = ["GoCommand", "flags_given_of", "given_flags"]
+__all__ = ["KLOG_REFUSED", "GoCommand", "flags_given_of", "given_flags"]
+
+_ONE_STREAM: Final = "logs go to stderr: -v, --stderrthreshold and --log-format say how"
+_ONE_FORM: Final = "a line has one form: --log-format says which"
+_WRITTEN_AT_ONCE: Final = "every line is written at once"
+_BY_LEVEL: Final = "-v is for all modules: lines name theirs"
+
+KLOG_REFUSED: Final[Mapping[str, str]] = {
+    "alsologtostderr": _ONE_STREAM,
+    "alsologtostderrthreshold": _ONE_STREAM,
+    "legacy-stderr-threshold-behavior": "--stderrthreshold holds, as upstream sets it",
+    "log-dir": _ONE_STREAM,
+    "log-file": _ONE_STREAM,
+    "log-file-max-size": _ONE_STREAM,
+    "one-output": _ONE_STREAM,
+    "skip-log-headers": _ONE_STREAM,
+    "skip-headers": _ONE_FORM,
+    "add-dir-header": _ONE_FORM,
+    "logging-format": _ONE_FORM,
+    "log-backtrace-at": "lines have no line of a source of Go",
+    "log-flush-frequency": _WRITTEN_AT_ONCE,
+    "log-json-info-buffer-size": _WRITTEN_AT_ONCE,
+    "log-text-info-buffer-size": _WRITTEN_AT_ONCE,
+    "log-json-split-stream": _ONE_STREAM,
+    "log-text-split-stream": _ONE_STREAM,
+    "vmodule": _BY_LEVEL,
+}
+"""Flags of klog and of component-base's logs that would have no effect here, and why; ``--v``, ``--logtostderr`` and
+``--stderrthreshold`` are taken."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -56,6 +84,9 @@ class GoCommand(TyperCommand):
 
     def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str:
         name, is_given, value = argument.partition("=")
+        if name.startswith("--") and "_" in name:  # pflag takes one for the other
+            name = name.replace("_", "-")
+            argument = f"{name}{is_given}{value}"
         if is_given and len(name) == 2 and name[0] == "-" and name[1].isalpha():
             return name + value  # -v=4
         why = self.refused.get(name.removeprefix("--")) if name.startswith("--") else None

@@ -17,11 +17,13 @@ _LEVELS: Final = {10: "D", 20: "I", 30: "W", 40: "E", 50: "F"}
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-def set_up_logs(verbosity: int, format_: str, *, stream: TextIO | None = None) -> None:
+def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO | None = None) -> None:
     """From here on what kscale logs is written. ``verbosity`` as klog's: from 4 on, details, too; ``format_``: ``text``
-    or ``json``. Values given as ``extra`` are keys of their own in JSON, and follow the message in text."""
+    or ``json``; ``least``: less important levels of Python's logging are left out. Values given as ``extra`` are keys
+    of their own in JSON, and follow the message in text."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if format_ == "json" else _Text())
+    handler.setLevel(least)
     log = logging.getLogger("kscale")
     log.handlers = [handler]
     log.propagate = False

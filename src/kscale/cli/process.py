@@ -55,6 +55,7 @@ def run_program(
     """
     if flags.log_format not in ("text", "json"):
         raise InputError(Problem(f"{flags.log_format!r} is neither text nor json", field="--log-format"))
+    least = flags.least_level()
     from kscale.drivers.process import ProcessOptions
     from kscale.world.kubernetes.access import without_password
     from kscale.world.kubernetes.kubeconfig import load_access
@@ -68,7 +69,7 @@ def run_program(
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.at(server)
-    set_up_logs(flags.verbosity, flags.log_format)
+    set_up_logs(flags.verbosity, flags.log_format, least=least)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})
     _log.info("API server %s", without_password(access.server))

@@ -24,6 +24,8 @@ __all__ = ["LeaseFlags", "ProcessFlags", "go_duration", "host_name"]
 
 _PROCESS: Final = "Process"
 _LEASE: Final = "Leader election"
+_SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
+"""Of klog, by the levels of Python's logging from which on they are."""
 _TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
 
 
@@ -64,6 +66,21 @@ class ProcessFlags(OptionGroup):
     verbosity: Annotated[
         int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Logs; 4: with details.", rich_help_panel=_PROCESS)
     ] = 0
+    logtostderr: Annotated[
+        bool,
+        typer.Option(
+            "--logtostderr/--no-logtostderr", help="Logs go to stderr, and nowhere else.", rich_help_panel=_PROCESS
+        ),
+    ] = True
+    stderrthreshold: Annotated[
+        str,
+        typer.Option(
+            "--stderrthreshold",
+            metavar="LEVEL",
+            help="INFO, WARNING, ERROR or FATAL: logs from there on; or 0 to 3.",
+            rich_help_panel=_PROCESS,
+        ),
+    ] = "INFO"
     log_format: Annotated[
         str, typer.Option("--log-format", metavar="text|json", help="One line a thing.", rich_help_panel=_PROCESS)
     ] = "text"
@@ -75,6 +92,17 @@ class ProcessFlags(OptionGroup):
             rich_help_panel=_PROCESS,
         ),
     ] = False
+
+    def least_level(self) -> int:
+        """What is logged at least, as Python's logging counts: 0 is all that ``-v`` lets through. Raises InputError."""
+        if not self.logtostderr:
+            raise InputError(Problem("logs go to stderr: there is no log file", field="--logtostderr"))
+        text = self.stderrthreshold.upper()
+        if text.isdecimal() and int(text) < len(_SEVERITIES):
+            return [*_SEVERITIES.values()][int(text)]
+        if text not in _SEVERITIES:
+            raise InputError(Problem(f"unknown severity name {self.stderrthreshold}", field="--stderrthreshold"))
+        return _SEVERITIES[text]
 
     def tls(self) -> ReloadingContext | None:
         """What endpoints are served with; None: without TLS. Raises InputError."""

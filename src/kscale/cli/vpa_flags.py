@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from kscale.cli.go_flags import KLOG_REFUSED
 from kscale.cli.options import OptionGroup
 
 __all__ = ["COMMON", "PANEL", "REFUSED", "Address", "ApiFlags", "LeaderElect", "LeaseName"]
@@ -20,7 +21,7 @@ COMMON: Final[Mapping[str, str]] = {
 }
 """Fields of all option structs, and what they say."""
 
-REFUSED: Final[Mapping[str, str]] = {"profiling": "there is no pprof here"}
+REFUSED: Final[Mapping[str, str]] = {"profiling": "there is no pprof here", **KLOG_REFUSED}
 """Flags of upstream's programs that have no effect here."""
 
 

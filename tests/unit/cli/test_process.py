@@ -131,6 +131,10 @@ def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:
     ("arguments", "said"),
     [
         (["--log-format", "xml"], "'xml' is neither text nor json"),
+        (["--logtostderr=false"], "--logtostderr: logs go to stderr: there is no log file"),
+        (["--stderrthreshold=LOUD"], "--stderrthreshold: unknown severity name LOUD"),
+        (["--stderrthreshold=4"], "--stderrthreshold: unknown severity name 4"),
+        (["--leader_elect_lease_duration", "later"], "--leader-elect-lease-duration"),
         (["--address", "nowhere"], "'nowhere' is no address to listen on"),
         (["--tls-cert-file", "x"], "--tls-cert-file and --tls-private-key-file go together"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
@@ -156,6 +160,18 @@ def test_the_lease_as_options() -> None:
     assert one.identity != other.identity
     with pytest.raises(InputError):
         Own(leader_elect_retry_period="never").election()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("info", "DIWE"), ("0", "DIWE"), ("Warning", "WE"), ("1", "WE"), ("ERROR", "E"), ("3", "")]
+)
+def test_less_important_lines_are_left_out(given: str, said: str) -> None:
+    stream = io.StringIO()
+    set_up_logs(4, "text", least=ProcessFlags(stderrthreshold=given).least_level(), stream=stream)
+    log = logging.getLogger("kscale.somewhere")
+    for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+        log.log(number, "a line")
+    assert "".join(line[0] for line in stream.getvalue().splitlines()) == said
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])

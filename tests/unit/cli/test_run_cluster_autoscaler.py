@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from kscale.ca.options import AutoscalingOptions
+from kscale.cli.app import command_of
 from kscale.cli.cluster_autoscaler_flags import REFUSED, LoopFlags
 from kscale.cli.options import fields
+from kscale.cli.registry import find
 from kscale.errors import InputError
 from unit.cli.support import kscale as run
 
+UPSTREAM = Path(__file__).with_name("upstream_flags.txt")
 RUN = ("run", "cluster-autoscaler")
 OWN = {"profile", "max_empty_bulk_delete", "node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count"}
 
@@ -36,6 +39,20 @@ def test_flags_are_read_as_upstream_reads_them() -> None:
     assert (found.bypassed_scheduler_names, found.startup_taint) == (["a", "b"], ["x", "y"])
     with pytest.raises(InputError, match="--cores-total: Failed to parse flags: wrong nodes configuration: 5"):
         LoopFlags(cores_total="5").options()  # type: ignore[call-arg]  # the same
+
+
+def taken() -> set[str]:
+    entry = find(" ".join(RUN))
+    assert entry is not None
+    return {name.removeprefix("--") for option in command_of(entry).params for name in option.opts}
+
+
+def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
+    """The file has what ``cluster-autoscaler --help`` lists; an end-to-end test holds it against the binary."""
+    known = set(UPSTREAM.read_text().split())
+    assert len(known) > 150
+    assert known - {"help"} - taken() - REFUSED.keys() == set()
+    assert taken() & REFUSED.keys() == set()
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
