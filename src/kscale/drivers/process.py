@@ -179,6 +179,7 @@ class _Process:
         self.turn = asyncio.Lock()
         self.elector = None if options.dry_run or options.election is None else LeaderElector(options.election)
         self.leads = False
+        self.parting: asyncio.Task[Any] | None = None
         self.following = FollowingClock(around.clock)
         self.clock: Clock = around.clock if program.clock_set is None else self.following
         self.stores = KubernetesStores(
@@ -245,7 +246,11 @@ class _Process:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() and not working.done():
-                working.cancel()  # a machine is closed after the step that it is in
+                working.cancel()  # requests are given up at once, a machine after the step that it is in
+                if self.leads and self.program.at_end is not None:
+                    # Not after that step: whoever ends the process may not wait for it.
+                    self.parting = asyncio.create_task(other.run(self.program.at_end, other.scope.within(_AT_END)))
+                    tasks.append(self.parting)
                 with suppress(asyncio.CancelledError):
                     await working
             for task in (sending, working):
@@ -264,11 +269,11 @@ class _Process:
             if self.program.before is not None:
                 await other.run(self.program.before)
             if self.elector is None:
-                await self._work(live, other)
+                await self._work(live)
             else:
-                await lead(self.elector, leases, lambda: self._work(live, other), release=self.program.releases)
+                await lead(self.elector, leases, lambda: self._work(live), release=self.program.releases)
 
-    async def _work(self, live: Live, other: Live) -> None:
+    async def _work(self, live: Live) -> None:
         self.leads = True
         self.program.monitored()
         try:
@@ -284,8 +289,8 @@ class _Process:
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
-            if self.stop.is_set() and self.program.at_end is not None:
-                await other.run(self.program.at_end, other.scope.within(_AT_END))
+            if self.parting is not None:  # before the lease is given up
+                await self.parting
 
     def _follow(self) -> None:
         if self.program.clock_set is not None and (by := self.following.follow()):

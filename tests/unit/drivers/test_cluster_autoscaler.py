@@ -95,14 +95,16 @@ def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.Log
     assert set(grown) == {'dry run: IncreaseSize {"group":"pool","delta":1}'}
 
 
-def test_taints_of_a_process_that_was_killed_are_removed_by_the_next() -> None:
+@pytest.mark.parametrize("told", [False, True], ids=["killed", "told to end"])
+def test_taints_of_a_process_that_ended_stay_and_are_removed_by_the_next(told: bool) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)
         cluster.pod("a", node="pool-1")
         first = cluster.run()
         await until(lambda: "ToBeDeletedByClusterAutoscaler" in cluster.taints("pool-2"), 120)
-        await first.kill()
-        assert cluster.nodes() == ["pool-1", "pool-2"]
+        await (first.end() if told else first.kill())
+        assert (cluster.nodes(), bool(cluster.status())) == (["pool-1", "pool-2"], not told)
+        assert "ToBeDeletedByClusterAutoscaler" in cluster.taints("pool-2")
         assert cluster.server.get("nodes", "pool-2")["spec"]["unschedulable"]
         await asyncio.sleep(60)
         cluster.pod("b", node="pool-2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -30,6 +31,7 @@ from kscale.effects import (
 )
 from kscale.objects.core import ConfigMap, ObjectReference
 from kscale.objects.meta import ObjectMeta
+from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.transport import Answer
 from kscale.world.protocols import Change, Watch
@@ -188,6 +190,36 @@ def test_the_lease_does_not_wait_behind_other_requests() -> None:
         await run.task
 
     against(case)
+
+
+class Thoughtful(Tally):
+    """Thinks until it may go on, once it has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def steps(self, sight: int, now: Moment) -> Steps[None]:
+        self.begun.set()
+        assert self.may_go_on.wait(60)
+        yield from super().steps(sight, now)
+
+
+def test_its_end_does_not_wait_for_a_decision() -> None:
+    async def main() -> list[str]:
+        api = FakeApi(SystemClock())
+        run = Run(api, ProcessOptions(election=ELECTION), driver=(driver := Thoughtful()))
+        assert await asyncio.to_thread(driver.begun.wait, 60)
+        run.stop.set()
+        async with asyncio.timeout(60):
+            while run.maps() != ["farewell"]:
+                await asyncio.sleep(0.01)
+        assert not run.task.done()
+        driver.may_go_on.set()
+        await run.task
+        return run.maps()
+
+    assert asyncio.run(main()) == ["farewell"]
 
 
 def test_a_candidate_that_waits_can_be_told_to_stop() -> None:

@@ -19,7 +19,7 @@ from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.sinks import ObjectSink
 from kscale.world.kubernetes.transport import Answer, Call
-from kscale.world.protocols import Change, Watch
+from kscale.world.protocols import Change, Clock, Watch
 from kscale.world.simulated.patches import merge
 from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 from unit.world.fake_api_server import BROKEN, REFUSED, FakeApiServer, status
@@ -29,7 +29,7 @@ T0 = 1_800_000_000 * SECOND
 
 
 class FakeApi:
-    def __init__(self, clock: VirtualClock, **options: Any) -> None:
+    def __init__(self, clock: Clock, **options: Any) -> None:
         self.clock = clock
         self.server = FakeApiServer(clock, **options)
         self.client = Client(self.server, clock, qps=-1)
