@@ -13,6 +13,7 @@ from kscale.effects import Metric, Observation, Observe, Progress, StepsOf, Wait
 __all__ = ["LEGACY_METRICS", "METRICS", "ExecutionTimer", "Labels", "Tally", "observation", "size_log2"]
 
 Labels = Mapping[str, str | bool]
+_Values = Sequence[float] | npt.NDArray[np.float64]
 
 _STEPS: Final = (
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0, 120.0,
@@ -125,35 +126,49 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
-        self._values: dict[tuple[str, ...], tuple[dict[str, str], list[float]]] = {}
+        self._values: dict[tuple[str, ...], tuple[dict[str, str], list[_Values]]] = {}
+        self._known: dict[tuple[str | bool, ...], tuple[tuple[str, ...], dict[str, str]]] = {}
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
         """Adds to a counter, or to what a gauge will be set to."""
-        one = observation(name, labels)
-        key = (name, *one.labels.values())
+        key, texts = self._said(name, labels)
         _, before = self._counts.get(key, ({}, 0.0))
-        self._counts[key] = one.labels, before + by
+        self._counts[key] = texts, before + by
 
-    def observe(self, name: str, labels: Labels, values: Sequence[float] | npt.NDArray[np.float64]) -> None:
+    def observe(self, name: str, labels: Labels, values: _Values) -> None:
         """Observes values in a histogram, in their order; none says nothing."""
         if len(values) == 0:
             return
-        one = observation(name, labels)
-        _, known = self._values.setdefault((name, *one.labels.values()), (one.labels, []))
-        known.extend(values.tolist() if isinstance(values, np.ndarray) else values)
+        key, texts = self._said(name, labels)
+        _, parts = self._values.setdefault(key, (texts, []))
+        if parts and isinstance(values, list) and isinstance(parts[-1], list):
+            parts[-1] += values
+        else:
+            parts.append(values if isinstance(values, np.ndarray) else list(values))
 
     def observations(self) -> list[Observation]:
         """What came together, by metric and labels."""
         found = {key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()}
-        for key, (labels, values) in self._values.items():
+        for key, (labels, parts) in self._values.items():
+            values = np.concatenate([np.asarray(part, np.float64) for part in parts])
             buckets = _buckets(key[0], values)
             found[key] = Observation(name=key[0], value=float(np.sum(values)), labels=labels, buckets=buckets)
         return [found[key] for key in sorted(found)]
 
+    def _said(self, name: str, labels: Labels) -> tuple[tuple[str, ...], dict[str, str]]:
+        """What a metric with its labels is kept under, and the labels as texts."""
+        given = (name, *labels, *labels.values())
+        known = self._known.get(given)
+        if known is None:
+            texts = observation(name, labels).labels
+            known = self._known[given] = (name, *texts.values()), texts
+        return known
 
-def _buckets(name: str, values: Sequence[float]) -> tuple[int, ...]:
+
+def _buckets(name: str, values: npt.NDArray[np.float64]) -> tuple[int, ...]:
     bounds = METRICS[name].bounds
-    return tuple(np.bincount(np.searchsorted(bounds, values, side="left"), minlength=len(bounds) + 1).tolist())
+    places = np.searchsorted(np.array(bounds), values, side="left")
+    return tuple(np.bincount(places, minlength=len(bounds) + 1).tolist())
 
 
 class ExecutionTimer:

@@ -35,10 +35,13 @@ class Quality:
 
         ``modes[mode[i]]`` is the update mode, empty where the VPA names none.
         """
+        killed = bool(is_oom.any())
         for number, name in sorted(enumerate(modes), key=itemgetter(1)):
-            for oom in (False, True):
-                chosen = (mode == number) & (is_oom == oom)
-                if chosen.any():
+            for oom in (False, True)[: 1 + killed]:
+                chosen = (mode == number) & (is_oom == oom) if killed else mode == number
+                if chosen.all():
+                    self._group(resource, name, oom, usage, recommended)
+                elif chosen.any():
                     self._group(resource, name, oom, usage[chosen], recommended[chosen])
 
     def _group(self, resource: str, mode: str, oom: bool, usage: Floats, recommended: Floats) -> None:
@@ -50,14 +53,16 @@ class Quality:
         lacking = int(np.count_nonzero(missing))
         if lacking:
             self.into.count("vpa_quality_usage_sample_missing_recommendation_count", relative, lacking)
-        known, used = recommended[~missing], usage[~missing]
+        known, used = (recommended[~missing], usage[~missing]) if lacking else (recommended, usage)
         self.into.observe(f"vpa_quality_{short}_recommendations_{unit}", {**by_mode, **own}, known)
         above = known > 0
-        part = (used[above] - known[above]) / known[above]
+        part = (used - known) / known if above.all() else (used[above] - known[above]) / known[above]
         self.into.observe("vpa_quality_usage_recommendation_relative_diffs", relative, part)
-        for is_missing in (False, True):
-            rows = missing == is_missing
-            difference, over = np.abs(usage[rows] - recommended[rows]), recommended[rows] > usage[rows]
+        for is_missing, use, wanted in (
+            (False, used, known),
+            (True, usage[missing], recommended[missing]) if lacking else (True, usage[:0], recommended[:0]),
+        ):
+            difference, over = np.abs(use - wanted), wanted > use
             labels = {**by_mode, "recommendation_missing": is_missing, **own}
             for side, chosen in (("over", over), ("lower_equal", ~over)):
                 name = f"vpa_quality_{short}_recommendation_{side}_usage_diffs_{unit}"

@@ -138,6 +138,33 @@ def test_a_list_that_failed_leaves_the_vpas_as_they_were() -> None:
     assert (gone.vpas, state.vpas) == ([], {})
 
 
+def test_a_target_that_has_become_another_is_looked_at_again() -> None:
+    state, known = RecommenderState(), sets("x")
+    given = {"vpas": [vpa()], "pods": seen(pod(container("c"))), "controllers": known}
+
+    def found(number: int, *conditions: str) -> str:
+        result, _ = play(state, now=T0 + 60 * number * SECOND, **given)
+        assert [each.type for each in result.vpas[0].status.conditions if each.type.startswith("Config")] == [
+            *conditions
+        ]
+        return result.vpas[0].selector
+
+    def rs(owner: tuple[str, str] | None = None, app: str = "x") -> Any:
+        return controller("ReplicaSet", "rs", owner, selector={"matchLabels": {"app": app}})
+
+    known.apply(rs())
+    assert (found(0), found(1)) == ("app=x", "app=x")
+    known.apply(rs(app="y"))
+    assert found(2) == "app=y"
+    known.apply(rs(("Deployment", "d")))
+    known.apply(controller("Deployment", "d"))
+    assert found(3, "ConfigUnsupported") == found(4, "ConfigUnsupported")
+    known.apply(rs())
+    assert found(5) == "app=x"
+    known.remove("ReplicaSet", "default", "rs")
+    assert found(6, "ConfigUnsupported") != "app=x"
+
+
 THINGS = RESTMapper([ServedResource("argo", "v1", "Thing", "things")])
 
 

@@ -203,9 +203,11 @@ class _Taker:
     def _compare(self, where: _Numbers | None, status: _Bytes, taken: _Numbers, oom: _Bytes | None, cpu: bool) -> None:
         if self._quality is None:
             return
-        accepted = np.flatnonzero(status == 0)
-        rows = accepted if where is None else where[accepted]
-        killed = np.zeros(len(accepted), np.bool_) if oom is None else oom[accepted] != 0
+        accepted: _Numbers | slice = slice(None)
+        if status.any():
+            accepted = np.flatnonzero(status == 0)
+        rows = np.arange(len(status))[accepted] if where is None else where[accepted]
+        killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
         which = self._resolved.aggregate[self._usage.container[rows]]
         compare(which, taken[accepted], killed, cpu, self._resolved.aggregates, self._quality)
 

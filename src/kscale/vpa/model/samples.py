@@ -83,7 +83,8 @@ def compare(
                 recommended[i] = last.milli_value() / 1000.0 if cpu else float(last.value())
     if not modes:
         return
-    needed = mode[aggregates] >= 0
-    which = aggregates[needed]
-    usage = amounts[needed] / 1000.0 if cpu else amounts[needed].astype(np.float64)
-    quality.samples(resource, list(modes), mode[which], usage, recommended[which], is_oom[needed])
+    if (mode < 0).any():
+        needed = mode[aggregates] >= 0
+        aggregates, amounts, is_oom = aggregates[needed], amounts[needed], is_oom[needed]
+    usage = amounts / 1000.0 if cpu else amounts.astype(np.float64)
+    quality.samples(resource, list(modes), mode[aggregates], usage, recommended[aggregates], is_oom)

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from kscale.effects import SECOND, ZERO_TIME, Moment
 from kscale.objects.label_index import LabelIndex, SelectorIndex
+from kscale.objects.meta import KubeObject
 from kscale.objects.selectors import Selector
-from kscale.objects.vpa import VerticalPodAutoscaler, container_policy
+from kscale.objects.vpa import TargetReference, VerticalPodAutoscaler, container_policy
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, apply_policy
 from kscale.vpa.model.pods import ContainerState, LabelSet, PodKey, PodState, label_string
 from kscale.vpa.model.store import Store
@@ -67,6 +68,8 @@ class RecommenderState:
         """Another number whenever another container may feed another aggregate."""
         self.resolved: Any = None
         """What the intake of usage has found of the containers that it was told of last."""
+        self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
+        """Of some VPAs the target, what it is and the selector that it has."""
         self._slots: dict[Vpa, tuple[int, VpaSlots]] = {}
         self._sources: Counter[tuple[str, ...]] = Counter()
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -310,6 +313,7 @@ class RecommenderState:
     def delete_vpa(self, key: VpaKey) -> None:
         """``DeleteVpa``: its aggregates are no longer under a VPA."""
         vpa = self.vpas.pop(key)
+        self.targets.pop(key, None)
         self._vpa_index.remove(vpa.namespace, vpa.selector, vpa)
         for label_set in vpa.label_sets.values():
             label_set.vpas.remove(vpa.name)

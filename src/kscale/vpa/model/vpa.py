@@ -88,6 +88,8 @@ class Vpa:
         """Set a condition; its transition time moves only with its status."""
         text = "True" if status else "False"
         old = self.conditions.get(type_)
+        if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
+            return
         moved = old is None or old.status != text
         self.conditions[type_] = VerticalPodAutoscalerCondition(
             type=type_,

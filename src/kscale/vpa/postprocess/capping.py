@@ -41,6 +41,8 @@ def _within(resources: ResourceList | None, low: ResourceList, high: ResourceLis
     if resources is None:
         return None
     result = dict(resources)
+    if not low and not high:
+        return result
     for name, quantity in resources.items():
         least, most = low.get(name), high.get(name)
         if least is not None and not least.is_zero and quantity < least:

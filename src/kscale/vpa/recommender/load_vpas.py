@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kscale.effects import GetScale, Progress, StepsOf
+from kscale.objects.owners import controller_of
 from kscale.objects.selectors import NOTHING, Selector
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
@@ -37,7 +38,11 @@ def load_vpas_steps(
     for item in vpas:
         if not in_charge(item, state.options):
             continue
-        selector, problem = yield from _resolve(item, controllers, progress)
+        selector, problem = _known(state, item, controllers), ""
+        if selector is None:
+            selector, problem = yield from _resolve(item, controllers, progress)
+            if not problem:
+                _keep(state, item, controllers, selector)
         known = state.vpas.get((item.namespace, item.name))
         vpa = state.add_vpa(item, selector)
         vpa.conditions.pop(CONFIG_DEPRECATED, None)
@@ -52,6 +57,24 @@ def load_vpas_steps(
         state.delete_vpa(key)
     state.observed = observed
     return changed
+
+
+def _known(state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers) -> Selector | None:
+    """What :func:`_resolve` found of the same target the last time."""
+    found = state.targets.get((vpa.namespace, vpa.name))
+    if found is None:
+        return None
+    target, controller, selector = found
+    same = controllers.get(target.kind, vpa.namespace, target.name) is controller and vpa.spec.target_ref == target
+    return selector if same else None
+
+
+def _keep(state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers, selector: Selector) -> None:
+    """Remembers the selector of a target that is watched and has no owner: it depends on nothing else."""
+    target = vpa.spec.target_ref
+    controller = None if target is None else controllers.get(target.kind, vpa.namespace, target.name)
+    if target is not None and controller is not None and controller_of(controller.metadata) is None:
+        state.targets[vpa.namespace, vpa.name] = target, controller, selector
 
 
 def _resolve(

@@ -37,7 +37,7 @@ from kscale.vpa.recommender.update_vpas import API_VERSION
 __all__ = ["collect_checkpoints_steps", "maintain_checkpoints_steps", "orphaned"]
 
 _KIND: Final = "VerticalPodAutoscalerCheckpoint"
-_TOGETHER: Final = 64
+_TOGETHER: Final = 256
 """VPAs that are prepared in one call."""
 _TOO_LATE: Final = "Failed to store all checkpoints within the configured `checkpoints-timeout`"
 

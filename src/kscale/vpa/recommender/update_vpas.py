@@ -20,7 +20,11 @@ from kscale.effects import (
 )
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import to_dict
-from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscalerStatus
+from kscale.objects.vpa import (
+    RecommendedPodResources,
+    VerticalPodAutoscalerCondition,
+    VerticalPodAutoscalerStatus,
+)
 from kscale.snapshot.collector import collector_paused
 from kscale.vpa.logic import recommended_amounts
 from kscale.vpa.metrics import Tally
@@ -40,6 +44,9 @@ _OBJECTS: Final = "vpa_recommender_vpa_objects_count"
 _LATENCY: Final = "vpa_recommender_recommendation_latency_seconds"
 _MODES: Final = ("Auto", "InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
 _VERSIONS: Final = ("v1", "v1beta1", "v1beta2")
+_BOTH: Final = (False, True)
+_SORTED_BY: Final = ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config")
+_SORTS: Final = tuple(product(_MODES, _BOTH, _VERSIONS, _BOTH, _BOTH))
 
 
 def update_vpas_steps(
@@ -165,34 +172,41 @@ def _waited(vpa: Vpa, now: Moment) -> list[float]:
 
 def _count_objects(state: RecommenderState, tally: Tally) -> None:
     """``vpa_objects_count``: of every sort of VPAs how many there are, 0 included."""
-    names = ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config")
-    both = (False, True)
-    for sort in product(_MODES, both, _VERSIONS, both, both):
-        tally.count(_OBJECTS, dict(zip(names, sort, strict=True)), 0)
+    found: dict[tuple[str | bool, ...], int] = dict.fromkeys(_SORTS, 0)
     for vpa in state.observed_vpas():
-        sort = (
+        sort: tuple[str | bool, ...] = (
             vpa.update_mode or "Recreate",
             vpa.has_recommendation,
             vpa.api_version,
             not vpa.condition_is_true(NO_PODS_MATCHED),
             vpa.condition_is_true(CONFIG_UNSUPPORTED),
         )
-        tally.count(_OBJECTS, dict(zip(names, sort, strict=True)))
+        found[sort] = found.get(sort, 0) + 1
+    for sort, count in found.items():
+        tally.count(_OBJECTS, dict(zip(_SORTED_BY, sort, strict=True)), count)
 
 
 def same_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
     """``Semantic.DeepEqual``: quantities by value, times by instant, absent equals empty."""
-    return _plain(a) == _plain(b)
-
-
-def _plain(status: VerticalPodAutoscalerStatus) -> object:
-    recommendation = status.recommendation
     return (
-        status.observed_generation,
-        [(c.type, c.status, from_text(c.last_transition_time), c.reason, c.message) for c in status.conditions],
-        recommendation is not None,
-        [
-            (c.container_name, c.target or {}, c.lower_bound or {}, c.upper_bound or {}, c.uncapped_target or {})
-            for c in (recommendation.container_recommendations if recommendation is not None else ())
-        ],
+        a.observed_generation == b.observed_generation
+        and _same_recommendation(a.recommendation, b.recommendation)
+        and (a.conditions == b.conditions or _instants(a.conditions) == _instants(b.conditions))
     )
+
+
+def _same_recommendation(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return len(a.container_recommendations) == len(b.container_recommendations) and all(
+        mine.container_name == theirs.container_name
+        and (mine.upper_bound or {}) == (theirs.upper_bound or {})  # the first to change: confidence grows
+        and (mine.lower_bound or {}) == (theirs.lower_bound or {})
+        and (mine.target or {}) == (theirs.target or {})
+        and (mine.uncapped_target or {}) == (theirs.uncapped_target or {})
+        for mine, theirs in zip(a.container_recommendations, b.container_recommendations, strict=True)
+    )
+
+
+def _instants(conditions: Sequence[VerticalPodAutoscalerCondition]) -> list[tuple[object, ...]]:
+    return [(c.type, c.status, from_text(c.last_transition_time), c.reason, c.message) for c in conditions]
