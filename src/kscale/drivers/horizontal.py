@@ -170,9 +170,7 @@ class HorizontalController:
         """A batch that was begun ``now`` has ended; those that it had no time for are due at once."""
         self.kept.put(found.keys, found.histories, found.rest)
         due = self._next_sync(moment(now))
-        for key in found.keys:
-            self._queue.add_after(key, due)
-            self._queue.done(key, ended)
+        self._queue.done_until(found.keys, due, ended)
         for key in found.unfinished:
             self._queue.add(key, ended)
             self._queue.done(key, ended)

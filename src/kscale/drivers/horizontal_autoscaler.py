@@ -327,6 +327,8 @@ def _as_written(
     written = last.found.written
     if changed.keys() != written.keys():
         return None
+    if not written:
+        return last.hpas
     for key, status in written.items():
         before, after = last.hpas[key], changed[key]
         if after is None or after.spec is not before.spec or after.status != status:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kscale.effects import SECOND, Metric, Moment, Observation
@@ -47,9 +48,9 @@ class QueueMetrics:
         self._depth += 1
         self._added.setdefault(key, now)
 
-    def retried(self) -> None:
-        """A key is to come up again later."""
-        self._retries += 1
+    def retried(self, keys: int = 1) -> None:
+        """Keys are to come up again later."""
+        self._retries += keys
 
     def taken(self, key: str, now: Moment) -> None:
         """Work on a key begins."""
@@ -59,11 +60,23 @@ class QueueMetrics:
         if added is not None:
             self._waited.add(now - added)
 
+    def taken_all(self, keys: Sequence[str], now: Moment) -> None:
+        """Work on keys begins, on one after the other."""
+        self._depth -= len(keys)
+        self._begun.update(dict.fromkeys(keys, now))
+        for added, count in _counted(self._added, keys):
+            self._waited.add(now - added, count)
+
     def done(self, key: str, now: Moment) -> None:
         """Work on a key is over."""
         begun = self._begun.pop(key, None)
         if begun is not None:
             self._worked.add(now - begun)
+
+    def done_all(self, keys: Sequence[str], now: Moment) -> None:
+        """Work on keys is over."""
+        for begun, count in _counted(self._begun, keys):
+            self._worked.add(now - begun, count)
 
     def observations(self, now: Moment) -> Iterator[Observation]:
         """What has been counted since this was last asked, and what is under way."""
@@ -89,6 +102,11 @@ class QueueMetrics:
         self._waited, self._worked = _Durations(), _Durations()
 
 
+def _counted(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
+    """Takes the moments of keys out, as far as they have some; each with how many have it."""
+    return Counter(moments.pop(key) for key in keys if key in moments).items()
+
+
 class _Durations:
     """Durations by bucket, and their sum in nanoseconds."""
 
@@ -99,8 +117,8 @@ class _Durations:
         self.total = 0
         self._last = (0, 0)  # a duration and its bucket: many that are taken together have waited as long
 
-    def add(self, duration: int) -> None:
-        self.total += duration
+    def add(self, duration: int, count: int = 1) -> None:
+        self.total += duration * count
         if duration != self._last[0]:
             self._last = duration, bisect_left(_BOUNDS, duration / SECOND)
-        self.buckets[self._last[1]] += 1
+        self.buckets[self._last[1]] += count

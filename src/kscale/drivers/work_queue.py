@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Sequence
 
 from kscale.drivers.queue_metrics import QueueMetrics
 
@@ -79,16 +80,16 @@ class WorkQueue:
         self._ready.clear()
         self._unclean.difference_update(found)
         self._working.update(found)
-        for key in found:
-            self.metrics.taken(key, now)
+        self.metrics.taken_all(found, now)
         return found
 
     def _wake(self, now: int) -> None:
         """Those that have waited long enough are ready."""
-        while self._heap and self._heap[0][0] <= now:
-            due, _, key = heapq.heappop(self._heap)
-            if self._due.get(key) == due:
-                del self._due[key]
+        heap, waiting = self._heap, self._due
+        while heap and heap[0][0] <= now:
+            due, _, key = heapq.heappop(heap)
+            if waiting.get(key) == due:
+                del waiting[key]
                 self.add(key, due)
 
     def waiting(self, now: int) -> set[str]:
@@ -106,6 +107,22 @@ class WorkQueue:
         self._working.discard(key)
         if key in self._unclean:
             self._ready.append(key)
+
+    def done_until(self, keys: Sequence[str], due: int, now: int) -> None:
+        """Work on keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and :meth:`done` of
+        one after the other."""
+        waiting, heap = self._due, self._heap
+        for key in keys:
+            known = waiting.get(key)
+            if known is None or known > due:
+                waiting[key] = due
+                self._number += 1
+                heapq.heappush(heap, (due, self._number, key))
+        self._working.difference_update(keys)
+        if self._unclean:
+            self._ready.extend(key for key in keys if key in self._unclean)
+        self.metrics.retried(len(keys))
+        self.metrics.done_all(keys, now)
 
     def due(self, key: str) -> int | None:
         """When a waiting key becomes ready; None: it does not wait."""

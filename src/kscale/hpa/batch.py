@@ -263,8 +263,10 @@ class _Batch:
     def _report_of(self, progress: Progress, running: Running) -> Steps[None]:
         events, running.events = running.events, []
         observations, running.observations = running.observations, []
-        yield from progress.emit(*events)
-        yield from progress.observe(*observations)
+        if events:
+            yield from progress.emit(*events)
+        if observations:
+            yield from progress.observe(*observations)
 
     def _report(self, runs: Sequence[Running]) -> Steps[None]:
         """What those have said that are done."""

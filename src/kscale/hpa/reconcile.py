@@ -234,7 +234,7 @@ class _Reconcile:
         now = self.now
         self._stale(None)
         self._read(scale)
-        if not now.options.legacy:
+        if not now.options.legacy and now.state.selector != scale.status.selector:
             now.remember(selector=scale.status.selector)
         found, observations = propose_known(now, scale, known.replicas)
         self.metrics, self.statuses = found.each, found.statuses
@@ -314,7 +314,8 @@ class _Reconcile:
                 options=now.options,
                 now=now.now,
             )
-        now.remember(recommendations=out.recommendations)
+        if now.state.recommendations is not out.recommendations:
+            now.remember(recommendations=out.recommendations)
         self.normalized = out
         now.set("AbleToScale", True, *STABILIZED[out.held])
         now.set("ScalingLimited", out.limited, *LIMITS[out.limit])

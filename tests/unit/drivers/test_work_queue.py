@@ -83,3 +83,27 @@ def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
     assert all_.take_all(NOW + 6 * SECOND) == []  # it is worked on
     all_.done("a", NOW + 7 * SECOND)
     assert all_.take_all(NOW + 7 * SECOND) == ["a"]
+
+
+def test_work_is_over_for_all_as_for_one_by_one() -> None:
+    def worked_on() -> WorkQueue:
+        queue = WorkQueue("q")
+        for key, due in (("a", 1), ("b", 2), ("c", 2), ("sooner", 2)):
+            queue.add(key, NOW + due * SECOND)
+        assert len(queue.take_all(NOW + 3 * SECOND)) == 4
+        queue.add("b", NOW + 4 * SECOND)
+        queue.add_after("sooner", NOW + 8 * SECOND)
+        return queue
+
+    one, all_ = worked_on(), worked_on()
+    keys, due, now = ["sooner", "c", "b"], NOW + 15 * SECOND, NOW + 5 * SECOND
+    for key in keys:
+        one.add_after(key, due)
+        one.done(key, now)
+    all_.done_until(keys, due, now)
+    assert all_.working == one.working == {"a"}
+    assert counted(all_, now) == counted(one, now)
+    for queue in (one, all_):
+        assert queue.take_all(now) == ["b"]
+        assert queue.take_all(NOW + 9 * SECOND) == ["sooner"]
+        assert queue.take_all(due) == ["c"]
