@@ -86,13 +86,16 @@ def _told(status: ClusterAutoscalerStatus | None) -> Any:
 
 def moments_of_nodes(nodes: Iterable[Node]) -> set[Moment]:
     """The moments of nodes that a loop may compare now with."""
+    texts: set[str | None] = set()
     found: set[Moment] = set()
     for node in nodes:
-        texts = [node.metadata.creation_timestamp]
-        texts += [each.last_transition_time for each in node.status.conditions]
-        texts += [each.time_added for each in node.spec.taints]
-        found.update(from_text(text) for text in texts if text)
-        found.update(int(each.value) * SECOND for each in node.spec.taints if each.value.isdecimal())
+        texts.add(node.metadata.creation_timestamp)
+        texts.update([each.last_transition_time for each in node.status.conditions])
+        for taint in node.spec.taints:
+            texts.add(taint.time_added)
+            if taint.value.isdecimal():
+                found.add(int(taint.value) * SECOND)
+    found.update(from_text(text) for text in texts if text)
     return found
 
 
@@ -108,7 +111,7 @@ def next_difference(
     """The first moment after ``now`` at which a loop with the same cluster and groups, handed this state, may find
     something else. ``nodes``: :func:`moments_of_nodes`; ``begun``: when the process began."""
     last = state.cluster.last_update
-    moments = {each for each in _moments(state) if each != last} | {*nodes, begun}
+    moments = {each for each in _moments(state) if each != last}.union(nodes, (begun,))
     durations = {*_FIXED, *_durations(options)}
     for group in groups:
         if group.options is not None:
@@ -119,20 +122,23 @@ def next_difference(
     return int(ahead.min()) if len(ahead) else int(np.iinfo(np.int64).max)
 
 
-def _moments(value: Any) -> Iterator[Moment]:
-    if isinstance(value, ClusterAutoscalerStatus):
-        return  # only shows what stands elsewhere
-    if isinstance(value, msgspec.Struct):
-        for field in value.__struct_fields__:
-            yield from _moments(getattr(value, field))
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _moments(each)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for each in value:
-            yield from _moments(each)
-    elif isinstance(value, int) and value >= _A_MOMENT:
-        yield value
+def _moments(state: LoopState) -> set[Moment]:
+    found: set[Moment] = set()
+    left: list[Any] = [state]
+    while left:
+        value = left.pop()
+        if isinstance(value, int):
+            if value >= _A_MOMENT:
+                found.add(value)
+        elif value is None or isinstance(value, str | ClusterAutoscalerStatus):
+            continue  # a status only shows what stands elsewhere
+        elif isinstance(value, msgspec.Struct):
+            left += [getattr(value, field) for field in value.__struct_fields__]
+        elif isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            left += value
+    return found
 
 
 def _durations(options: AutoscalingOptions) -> Iterator[int]:
