@@ -28,17 +28,20 @@ from kscale.world.protocols import Change, GoesBy, TellingStores
 
 __all__ = ["Repeating", "VirtualDrive", "changes_something"]
 
+_CHANGING_NOTHING: Final = frozenset({Emit, Observe, Refresh, WriteStatus}).union(
+    action for action, answer in ANSWERS.items() if answer.question
+)
 _BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
 
 
 def changes_something(action: Action) -> bool:
     """Whether an action changes the cluster or the cloud: no question, no report, and not what autoscalers write for
     themselves (statuses, leases, checkpoints)."""
-    if isinstance(action, Emit | Observe | Refresh | WriteStatus) or ANSWERS[type(action)].question:
+    if type(action) in _CHANGING_NOTHING:
         return False
-    if isinstance(action, Create):
-        return (action.object.kind or type(action.object).__name__) not in _BOOKKEEPING
-    return not (isinstance(action, Patch | Delete) and action.kind in _BOOKKEEPING)
+    if isinstance(action, (Patch, Delete)):
+        return action.kind not in _BOOKKEEPING
+    return not isinstance(action, Create) or (action.object.kind or type(action.object).__name__) not in _BOOKKEEPING
 
 
 @runtime_checkable

@@ -28,6 +28,7 @@ _Done = Callable[[Any, Moment], None]
 
 _UNDER_WAY: Final = object()
 _COMPANY: Final = (Together, Within)
+_OWN_TIME: Final = frozenset({Wait, InBackground})
 
 
 class Running:
@@ -135,18 +136,22 @@ class VirtualTime:
         """Nothing is under way."""
         return self.next_due is None
 
-    def step(self) -> bool:
-        """Does what is due first, and what follows from it at once; moves time to it. False: nothing is under way."""
-        if self.next_due is None:
+    def step(self, until: Moment | None = None) -> bool:
+        """Does what is due first, and what follows from it at once; moves time to it. False: nothing is due, or not up
+        to a moment."""
+        due = self._due
+        while due and due[0][3].cancelled:
+            heappop(due)
+        if not due or (until is not None and due[0][0] > until):
             return False
-        self.now, _, _, _, call = heappop(self._due)
+        self.now, _, _, _, call = heappop(due)
         call()
         return True
 
     def run(self, until: Moment | None = None) -> None:
         """Until nothing is left to do, or up to a moment (what is due then is done, and time stands there)."""
-        while (due := self.next_due) is not None and (until is None or due <= until):
-            self.step()
+        while self.step(until):
+            pass
         if until is not None:
             self.now = max(self.now, until)
 
@@ -188,7 +193,7 @@ class VirtualTime:
 
     def _lateness(self, running: Running, action: Action) -> int:
         """How long it takes until an action is performed."""
-        if self._latency is None or isinstance(action, (Wait, InBackground)) or self._is_over(running, action):
+        if self._latency is None or type(action) in _OWN_TIME or self._is_over(running, action):
             return 0
         return self._latency(action)
 

@@ -26,6 +26,7 @@ from kscale.simulation.records import (
     SimulationReport,
 )
 from kscale.simulation.timelines import Timeline
+from kscale.snapshot.collector import collector_at_ease
 from kscale.world.simulated.api_objects import Changes
 from kscale.world.simulated.turns import DRIVERS, HAPPENINGS
 
@@ -123,24 +124,27 @@ class _Run:
         for number in range(self.looks):
             moment = self.begin + self.setup.horizon * (2 * number + 1) // (2 * self.looks)
             world.time.at(moment, self.mixes.look, rank=HAPPENINGS)
-        interrupted = False
-        while (due := world.time.next_due) is not None and due <= end:
-            if stop():
-                interrupted = True
-                break
-            for _ in range(_STEPS):
-                due = world.time.next_due
-                if due is None or due > end or not world.time.step():
-                    break
-            if progress is not None:
-                progress(world.time.now - self.begin, self.setup.horizon)
-        if not interrupted:
-            world.time.run(end)
+        with collector_at_ease():
+            interrupted = self._until(end, stop, progress)
         for drive in self.drives:
             drive.stop()
         return Simulation(
             report=self._report(interrupted), timeline=self.timeline, workloads=self.workloads, decisions=self.log
         )
+
+    def _until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
+        """Lets happen what happens up to a moment; whether it was interrupted."""
+        world = self.world
+        while (due := world.time.next_due) is not None and due <= end:
+            if stop():
+                return True
+            for _ in range(_STEPS):
+                if not world.time.step(end):
+                    break
+            if progress is not None:
+                progress(world.time.now - self.begin, self.setup.horizon)
+        world.time.run(end)
+        return False
 
     def _pods(self, changes: Changes[Pod]) -> None:
         self.pod_events += len(changes)

@@ -187,6 +187,15 @@ class ApiObjects:
         self._tell(kind, [(key, old, item)])
         return item
 
+    def put_status(self, held: KubeObject, status: object) -> str:
+        """:meth:`put` for an object that is there, of which only the status is another; its new version."""
+        kind, metadata = held.kind, held.metadata
+        key, version = held.key, str(self._next(kind))
+        item: Any = replace(held, status=status, metadata=replace(metadata, resource_version=version))
+        self._kinds[kind][key] = item
+        self._tell(kind, [(key, held, item)])
+        return version
+
     def put_pods(self, pods: Iterable[tuple[str, Pod]]) -> None:
         """:meth:`put` for different pods, with their keys, which become what they are now together."""
         held = self._kinds["Pod"]

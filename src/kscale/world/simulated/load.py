@@ -7,7 +7,7 @@ from time to time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -125,10 +125,10 @@ class Load:
         signals = (each.signal for used in self.usage.values() for each in used.values())
         return min((signal.flat_until(begin) for signal in signals), default=LAST_TIME)
 
-    def names(self, key: Key) -> set[str]:
-        """What is known of how much a workload uses."""
+    def names(self, key: Key) -> Sequence[str]:
+        """What is known of how much a workload uses, by name."""
         queue = self.queues.get(key)
-        return {*self.usage.get(key, {}), *(queue.used if queue is not None else ())}
+        return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
         """How much each ready pod of a workload used of something (milli), on average; None: nothing is known."""

@@ -133,6 +133,8 @@ class SimulatedMetrics:
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _Known] = {}
         self._joined: dict[GetMetric, _Joined] = {}
+        self._settled: dict[str, int] = {}
+        """By namespace of a question: up to which change of pods the rows of all its workloads are known."""
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME  # no longer then: a window of no time has the value of its end
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
@@ -163,7 +165,7 @@ class SimulatedMetrics:
         load, begin = self._load, now - self.pipeline.window
         found: dict[Key, dict[str, int]] = {}
         for key in {**load.usage, **load.queues}:
-            found[key] = {name: load.used(key, name, begin, now) or 0 for name in sorted(load.names(key))}
+            found[key] = {name: load.used(key, name, begin, now) or 0 for name in load.names(key)}
         return found
 
     def _external(self, now: Moment) -> dict[tuple[str, str], list[int]]:
@@ -210,16 +212,22 @@ class SimulatedMetrics:
         parts: list[tuple[_Rows, Sequence[str]]] = []
         namespaces: list[str] = []
         values: list[Mapping[str, int]] = []
+        settled = self._settled.get(asked.namespace) == self._load.pods.count
+        complete = True
         for key, used in last.used.items():
             names = [name for name in _RESOURCES if name in used]
             if not names or (asked.namespace and key[1] != asked.namespace):
                 continue
             told = {str(name): used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names}
-            for rows in self._rows_of(key, last.at):
+            known_rows = (self._rows.get(key) if settled else None) or self._rows_of(key, last.at)
+            complete = complete and known_rows.complete
+            for rows in known_rows.rows:
                 if selector is None or selector.matches(rows.labels or {}):
                     parts.append((rows, names))
                     namespaces.append(key[1])
                     values.append(told)
+        if complete:
+            self._settled[asked.namespace] = self._load.pods.count
         if not parts:
             return PodUsage.of([])
         known = self._joined.pop(asked, None)
@@ -232,12 +240,12 @@ class SimulatedMetrics:
             del self._joined[next(iter(self._joined))]
         return usage
 
-    def _rows_of(self, key: Key, at: Moment) -> Sequence[_Rows]:
+    def _rows_of(self, key: Key, at: Moment) -> _Known:
         """The pods of a workload that ran at a moment, those alike together."""
         pods = self._load.pods
         known = self._rows.get(key)
         if known is not None and known.changes == pods.changes(key) and (known.complete or known.at == at):
-            return known.rows
+            return known
         by, complete = to_text(at) or "", True
         found: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
         for pod in pods.of_workload(key):
@@ -254,8 +262,8 @@ class SimulatedMetrics:
             if rows is None:
                 rows = found[alike] = _Rows(pod.metadata.labels, containers, serves)
             rows.keys.append(pod.key)
-        self._rows[key] = _Known(pods.changes(key), at, complete, list(found.values()))
-        return self._rows[key].rows
+        made = self._rows[key] = _Known(pods.changes(key), at, complete, list(found.values()))
+        return made
 
     def _part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
         """Of some pods, without times and amounts."""

@@ -24,11 +24,13 @@ _NOBODY: Final[Mapping[str, Pod]] = {}
 
 @dataclass(slots=True)
 class _Workload:
-    """Whose pods the pods of some owners are in the end; ``changes``: after so many of all changes one was theirs."""
+    """Whose pods the pods of some owners are in the end; ``changes``: after so many of all changes one was theirs;
+    ``ready``: how many are."""
 
     key: Key
     owners: dict[str, _Pods] = field(default_factory=dict)
     changes: int = 0
+    ready: int = 0
 
 
 @dataclass(slots=True)
@@ -56,7 +58,9 @@ class _Pods:
     def _count(self, before: int, after: int) -> None:
         if before != after:
             self.active += (after >= _ACTIVE) - (before >= _ACTIVE)
-            self.ready += (after == _READY) - (before == _READY)
+            ready = (after == _READY) - (before == _READY)
+            self.ready += ready
+            self.workload.ready += ready
 
 
 def _state(pod: Pod, ready: dict[int, bool]) -> int:
@@ -159,4 +163,4 @@ class OwnedPods:
     def ready(self, key: Key) -> int:
         """How many pods of a workload are ready, and not told to end."""
         held = self._workloads.get(key)
-        return 0 if held is None else sum(each.ready for each in held.owners.values())
+        return 0 if held is None else held.ready

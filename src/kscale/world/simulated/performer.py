@@ -88,7 +88,7 @@ class SimulatedPerformer:
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
         """Carries an action out. What is refused is an outcome with an error."""
-        if isinstance(action, Emit | Observe):
+        if isinstance(action, (Emit, Observe)):
             return Outcome(at=now)  # for whoever is between this and the driver
         fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
         if isinstance(fault, ApiError):
@@ -108,6 +108,10 @@ class SimulatedPerformer:
 
     def _do(self, action: Action) -> Any:
         match action:
+            case Patch():  # what is done most comes first
+                return self._patch(action)
+            case WriteStatus(object=held):
+                return self._write_status(held)
             case Get() | GetWhole() | Preview():
                 return self._get(action)
             case List():
@@ -116,12 +120,8 @@ class SimulatedPerformer:
                 return BUILT_IN_MAPPER
             case Create(object=made):
                 return self._api.create(made).metadata.resource_version
-            case Patch():
-                return self._patch(action)
             case Delete():
                 return self._delete(action)
-            case WriteStatus(object=held):
-                return self._write_status(held)
             case Evict(namespace=namespace, name=name, grace_period_seconds=grace):
                 return self._disruption.evict(namespace, name, grace)
             case Resize(namespace=namespace, name=name, patch=patch):
@@ -170,7 +170,7 @@ class SimulatedPerformer:
         self._api.check_version(held, action.resource_version)
         status = _status_in_place(action, held)
         if status is not None:
-            return str(self._api.put(replace(held, status=status)).metadata.resource_version)
+            return self._api.put_status(held, status)
         before = to_dict(held)
         try:
             if action.type == "json":
@@ -203,7 +203,7 @@ class SimulatedPerformer:
         self._api.check_version(held, given.metadata.resource_version)
         if held.status == given.status:
             return str(held.metadata.resource_version)  # the API server writes nothing either
-        return str(self._api.put(replace(held, status=given.status)).metadata.resource_version)
+        return self._api.put_status(held, given.status)
 
     def _scaled(self, namespace: str, resource: str, name: str) -> Any:
         kind = _KIND_OF.get(resource)

@@ -37,7 +37,7 @@ class SimulatedStores:
                 raise ValueError(f"{watch.kind} is watched twice in one way")
             self._typed[watch.kind] = watch, wanted(watch), {}
         self._listed = False
-        view.listen(self._seen)
+        view.listen(sorted(self._untyped | self._typed.keys()), self._seen)
 
     def _seen(self, kind: str, changes: Changes[Any]) -> None:
         if kind in self._untyped:

@@ -5,7 +5,7 @@ Pods change a hundred times between two looks: the columns take up what has beco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -41,14 +41,15 @@ class ClusterView:
         self._on: dict[str, dict[str, Pod]] = {}
         self._changed: dict[str, Pod | None] = {}
         self._known: set[str] = set()
-        self._calls: list[_Told] = []
+        self._calls: dict[str, list[_Told]] = {}
         for item in api:
             self._take(item.kind, [(item.key, None, item)])
         api.listen_all(self._heard)
 
-    def listen(self, call: _Told) -> None:
-        """Tells (kind, changes) of what is seen from now on."""
-        self._calls.append(call)
+    def listen(self, kinds: Iterable[str], call: _Told) -> None:
+        """Tells (kind, changes) of what is seen of some kinds from now on."""
+        for kind in kinds:
+            self._calls.setdefault(kind, []).append(call)
 
     def _heard(self, kind: str, changes: Changes[Any]) -> None:
         if not self._lag:
@@ -73,7 +74,7 @@ class ClusterView:
                     self.cluster.remove(kind, key)
                 else:
                     self.cluster.apply_decoded(new, None)
-        for call in self._calls:
+        for call in self._calls.get(kind, ()):
             call(kind, changes)
 
     def _take_pods(self, changes: Changes[Pod]) -> None:

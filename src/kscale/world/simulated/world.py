@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +36,12 @@ from kscale.world.simulated.volumes import VolumeBinder
 from kscale.world.virtual_loop import VirtualClock
 
 __all__ = ["SimulatedWorld", "WorldOptions"]
+
+
+_AT_ONCE: Final = frozenset({Emit, Observe, Refresh}).union(
+    action for action, answer in ANSWERS.items() if answer.question
+)
+"""What takes no time: questions and reports."""
 
 
 class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,8 +162,7 @@ class SimulatedWorld:
         return SimulatedStores(self.seen, watches)
 
     def _latency(self, action: Action) -> int:
-        asks = ANSWERS[type(action)].question or isinstance(action, Emit | Observe | Refresh)
-        return 0 if asks else self.options.latency
+        return 0 if type(action) in _AT_ONCE else self.options.latency
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
         return self.perform(action, now)
