@@ -91,7 +91,8 @@ def test_projection(rule: Any, items: list[str]) -> None:
     projector = _projection.Projector(rule, 8, 3)
     scanned = projector.scan(text)
     assert scanned is not None
-    begin, size, combined, at, length, _, kind, metadata = scanned
+    begin, size, combined, places, _, kind, metadata = scanned
+    at, length = places.part(0, len(items))
     assert (kind, metadata) == ("L", b'{"a":1}')
     assert [text[b : b + n].decode() for b, n in zip(begin.tolist(), size.tolist(), strict=True)] == [
         parsed(each).text for each in items
@@ -155,7 +156,8 @@ def test_items_that_are_alike_are_read_as_any_others(
                 if scanned is None:
                     answers.append(None)
                     continue
-                begin, size, combined, at, length = (column.tolist() for column in scanned[:5])
+                begin, size, combined = (column.tolist() for column in scanned[:3])
+                at, length = (column.tolist() for column in scanned[3].part(0, 1))
                 *facets, rest = projector.combinations()[combined[0]].tolist() if combined[0] >= 0 else [-1] * 4
                 noted = [(a, n) if n >= 0 else None for (a,), (n,) in zip(at, length, strict=True)]
                 left = [projector.facet_text(i, each) if each >= 0 else None for i, each in enumerate(facets)]

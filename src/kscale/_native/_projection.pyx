@@ -43,8 +43,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         vector[int64_t] begin
         vector[int64_t] size
         vector[int32_t] combined
-        vector[int64_t] at
-        vector[int64_t] length
+        void places(size_t slots, size_t first, size_t count, int64_t* at, int64_t* length)
     cdef cppclass c_Lines "kscale::ScannedLines":
         c_Lines() except +
         c_Items items
@@ -109,16 +108,14 @@ cdef object _int64(const vector[int64_t]& values):
     return out
 
 
-cdef object _by_slot(const vector[int64_t]& values, size_t slots):
-    """int64[slots, items], from the slots of one item after those of the other."""
-    cdef size_t n = values.size() // slots, i, k
-    out = np.empty((slots, n), dtype=np.int64)
-    cdef int64_t[:, ::1] view = out
-    with nogil:
-        for i in range(n):
-            for k in range(slots):
-                view[k, i] = values[i * slots + k]
-    return out
+cdef tuple _places(const c_Items& items, size_t slots, size_t first, size_t count):
+    """``(at, length)`` int64[slots, count] of some items."""
+    at, length = np.empty((slots, count), dtype=np.int64), np.empty((slots, count), dtype=np.int64)
+    cdef int64_t[:, ::1] to_at = at, to_length = length
+    if count:
+        with nogil:
+            (<c_Items*>&items).places(slots, first, count, &to_at[0, 0], &to_length[0, 0])
+    return at, length
 
 
 cdef object _int8(const vector[int8_t]& values):
@@ -164,6 +161,22 @@ cdef c_ItemKind _item_kind(tuple kind) except *:
     made.api_version = string_view(<const char*>version, len(version))
     made.kind = string_view(<const char*>name, len(name))
     return made
+
+
+cdef class Places:
+    """Where the strings are that were captured of the items of a list: one for each item."""
+
+    cdef c_Items _items
+    cdef int32_t _slots
+
+    def __len__(self):
+        return self._items.begin.size()
+
+    def part(self, Py_ssize_t first, Py_ssize_t end):
+        """``(at, length)`` int64[slots, end - first] of the items from number ``first`` to ``end``; length -1 = absent."""
+        if not 0 <= first <= end <= <Py_ssize_t>self._items.begin.size():
+            raise IndexError((first, end))
+        return _places(self._items, self._slots, first, end - first)
 
 
 cdef class Projector:
@@ -264,16 +277,16 @@ cdef class Projector:
         return self._own.add(made)
 
     def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, tuple kind=(b"", b"")):
-        """``(begin, size, combined, at, length, api_version, kind, metadata)``, or None if ``data`` is not one JSON object with an
+        """``(begin, size, combined, places, api_version, kind, metadata)``, or None if ``data`` is not one JSON object with an
         array under ``items``. The result does not depend on ``threads``;
         ``grain``: bytes that make another one worth it; ``kind``: (apiVersion, kind); items that say first that they are of
         another one are not looked into.
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
-        texts, -1 for an item that is absent by its rule or has to be read otherwise; ``at``, ``length`` int64[slots, n]: captured
-        strings, length -1 = absent; ``metadata``: the JSON text of the list's own, empty if it has none.
+        texts, -1 for an item that is absent by its rule or has to be read otherwise; ``places``: :class:`Places` of captured
+        strings; ``metadata``: the JSON text of the list's own, empty if it has none.
         """
-        cdef c_Items items
+        cdef Places places = Places.__new__(Places)
         cdef c_Span head[3]
         cdef Py_ssize_t size = data.shape[0]
         cdef cbool ok
@@ -283,16 +296,17 @@ cdef class Projector:
             return None
         head[0].size = head[1].size = head[2].size = -1
         with nogil:
-            ok = self._own.scan(<const char*>&data[0], size, only, how, items, head)
+            ok = self._own.scan(<const char*>&data[0], size, only, how, places._items, head)
         if not ok:
             return None
+        places._slots = self._slots
         names = [
             "" if head[i].size < 0 else PyUnicode_DecodeUTF8(<const char*>&data[0] + head[i].begin, head[i].size, NULL)
             for i in range(2)
         ]
         return (
-            _int64(items.begin), _int64(items.size), _int32(items.combined),
-            _by_slot(items.at, self._slots), _by_slot(items.length, self._slots), names[0], names[1],
+            _int64(places._items.begin), _int64(places._items.size), _int32(places._items.combined), places,
+            names[0], names[1],
             b"" if head[2].size < 0 else PyBytes_FromStringAndSize(<const char*>&data[0] + head[2].begin, head[2].size),
         )
 
@@ -301,7 +315,8 @@ cdef class Projector:
 
         ``used``: how many bytes: what is behind the last line end counts only if it is a whole event. ``type`` int8[n]:
         0 ADDED, 1 MODIFIED, 2 DELETED, 3 BOOKMARK, 4 ERROR, 5 another, -1 the line is no event (then it is the item);
-        ``line`` int64[n]: where the line begins; the rest as :meth:`scan` has them, of the events' objects. Of what was
+        ``line`` int64[n]: where the line begins; ``begin``, ``size`` and
+        ``combined`` as :meth:`scan` has them, of the events' objects; ``at``, ``length`` as :meth:`Places.part`. Of what was
         deleted only the captured strings are noted: then ``combined`` is -2.
         """
         cdef c_Lines found
@@ -314,8 +329,7 @@ cdef class Projector:
                 used = self._own.lines(<const char*>&data[0], size, only, how, found)
         return (
             used, _int8(found.type), _int64(found.begin), _int64(found.items.begin), _int64(found.items.size),
-            _int32(found.items.combined), _by_slot(found.items.at, self._slots),
-            _by_slot(found.items.length, self._slots),
+            _int32(found.items.combined), *_places(found.items, self._slots, 0, found.items.begin.size()),
         )
 
     def combinations(self):

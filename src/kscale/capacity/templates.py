@@ -42,7 +42,7 @@ def with_templates(
 
     def pods_on(name: str) -> list[Pod]:
         number = snapshot.columns.index[name]
-        return [snapshot.pod(snapshot.pods[row]) for row in np.flatnonzero(snapshot.placed_node == number)]
+        return [snapshot.placed[at].pod for at in np.flatnonzero(snapshot.placed_node == number).tolist()]
 
     problems: list[Problem] = []
     made: list[NodeGroup] = []

@@ -42,7 +42,7 @@ class ScannedItems(msgspec.Struct, frozen=True, eq=False):
 class ScannedList:
     """A list of objects; ``metadata``: the JSON text of the list's own."""
 
-    def __init__(self, reader: PodReader, found: _Found, api_version: str, kind: str, metadata: bytes) -> None:
+    def __init__(self, reader: PodReader, found: _Listed, api_version: str, kind: str, metadata: bytes) -> None:
         self.api_version = api_version
         self.kind = kind
         self.metadata = metadata
@@ -55,7 +55,7 @@ class ScannedList:
 
     def items(self) -> ScannedItems:
         """All items."""
-        return self._reader.items(self._found)
+        return self._reader.items(self._found.part(0, len(self)))
 
     @property
     def text(self) -> memoryview:
@@ -65,13 +65,13 @@ class ScannedList:
 
     def emptied(self) -> ScannedList:
         """The list without its items, where they have been read from the text."""
-        return ScannedList(self._reader, self._found.part(slice(0)), self.api_version, self.kind, self.metadata)
+        return ScannedList(self._reader, self._found.emptied(), self.api_version, self.kind, self.metadata)
 
     def parts(self) -> Iterator[ScannedItems]:
         """The items, some after the other: columns of very many would be fresh memory, which takes longer than reading
         them."""
-        for first in range(0, len(self._found.begin), _PART):
-            yield self._reader.items(self._found.part(slice(first, first + _PART)))
+        for first in range(0, len(self), _PART):
+            yield self._reader.items(self._found.part(first, min(first + _PART, len(self))))
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
@@ -111,9 +111,9 @@ class PodReader:
         scanned = self._projector.scan(view, self._threads, kind=_KIND)
         if scanned is None:
             return None
-        begin, size, combined, at, length, api_version, kind, metadata = scanned
+        begin, size, combined, places, api_version, kind, metadata = scanned
         listed = (api_version, kind) == ("v1", "PodList")
-        found = _Found(view, source, place, listed, 0, begin, size, combined, at, length)
+        found = _Listed(view, source, place, listed, begin, size, combined, places)
         return ScannedList(self, found, api_version, kind, metadata)
 
     def items(self, found: _Found) -> ScannedItems:
@@ -180,12 +180,33 @@ class _Found(NamedTuple):
     at: NDArray[np.int64]
     length: NDArray[np.int64]
 
-    def part(self, items: slice) -> _Found:
+
+class _Listed(NamedTuple):
+    """A list as the projector found it; the rest as :class:`_Found` has it."""
+
+    view: memoryview
+    source: str
+    place: str
+    listed: bool
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    combined: NDArray[np.int32]
+    places: _projection.Places
+
+    def part(self, first: int, end: int) -> _Found:
         """Some of the items."""
-        return self._replace(
-            first=items.start, begin=self.begin[items], size=self.size[items], combined=self.combined[items],
-            at=self.at[:, items], length=self.length[:, items],
+        items = slice(first, end)
+        return _Found(
+            self.view, self.source, self.place, self.listed, first, self.begin[items], self.size[items],
+            self.combined[items], *self.places.part(first, end),
         )  # fmt: skip
+
+    def emptied(self) -> _Listed:
+        """The list without its items."""
+        nothing = slice(0)
+        return self._replace(
+            begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing]
+        )
 
 
 _KIND: Final = (b"v1", b"Pod")

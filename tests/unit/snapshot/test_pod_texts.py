@@ -262,7 +262,8 @@ def test_projection(items: list[dict[str, Any]], indent: int | None) -> None:
     projector = _projection.Projector(RULE, 1, 1)
     scanned = projector.scan(text)
     assert scanned is not None
-    begin, size, combined, at, length, api_version, kind, _ = scanned
+    begin, size, combined, noted, api_version, kind, _ = scanned
+    at, length = noted.part(0, len(items))
     assert (api_version, kind) == ("v", "L")
     places = zip(begin.tolist(), size.tolist(), strict=True)
     assert [json.loads(text[b : b + n]) for b, n in places] == items
@@ -283,7 +284,8 @@ def scanned_by(text: bytes, threads: int) -> Any:
         return None
     texts = [projector.text(i) for i in range(len(projector))]
     return (
-        *(column if isinstance(column, (str, bytes)) else column.tolist() for column in scanned),
+        *(column.tolist() for column in (*scanned[:3], *scanned[3].part(0, len(scanned[3])))),
+        *scanned[4:],
         projector.combinations().tolist(),
         texts,
     )

@@ -114,23 +114,19 @@ std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, De
 bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out) {
   const auto slots = static_cast<std::size_t>(slots_);
   const char* begin = in.p;
-  out.at.resize(out.at.size() + slots, 0);
-  out.length.resize(out.length.size() + slots, -1);
-  std::int64_t* at = out.at.data() + (out.at.size() - slots);
-  std::int64_t* length = out.length.data() + (out.length.size() - slots);
+  at_.assign(slots, 0);
+  length_.assign(slots, -1);
   std::int32_t number = kOdd;
   const int same = depth == Depth::kPlace ? -1 : is_of_kind(in, kind);
   if (depth == Depth::kNotes && same == 0) depth = Depth::kTexts;  // only texts say what it is
   if (same < 0) {
     if (!in.skip()) return false;
   } else {
-    const std::optional<std::int32_t> found = read(data, in, depth, at, length);
+    const std::optional<std::int32_t> found = read(data, in, depth, at_.data(), length_.data());
     if (!found) return false;
     number = *found;
   }
-  out.begin.push_back(begin - data);
-  out.size.push_back(in.p - begin);
-  out.combined.push_back(number);
+  out.add(begin - data, in.p - begin, number, slots, at_.data(), length_.data());
   return true;
 }
 

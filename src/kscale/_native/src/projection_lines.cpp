@@ -70,20 +70,14 @@ void Projector::some_lines(const char* data, const char* p, const char* end, Ite
   while (p < end) {
     const char* stop = line_end(p, end);
     if (!is_blank(p, stop)) {
-      const std::size_t before = out.items.begin.size(), places = out.items.at.size();
+      const std::size_t before = out.items.begin.size();
       out.begin.push_back(p - data);
       if (!event(data, p, stop, kind, out)) {
         const auto slots = static_cast<std::size_t>(slots_);
-        out.items.begin.resize(before);
-        out.items.size.resize(before);
-        out.items.combined.resize(before);
-        out.items.at.resize(places);
-        out.items.length.resize(places);
-        out.items.begin.push_back(p - data);
-        out.items.size.push_back(stop - p);
-        out.items.combined.push_back(-1);
-        out.items.at.resize(places + slots, 0);
-        out.items.length.resize(places + slots, -1);
+        if (out.items.begin.size() > before) out.items.pop(slots);
+        at_.assign(slots, 0);
+        length_.assign(slots, -1);
+        out.items.add(p - data, stop - p, kOdd, slots, at_.data(), length_.data());
         out.type.push_back(kDamaged);
       }
     }
@@ -133,7 +127,7 @@ std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, 
   for (Part& part : others) {
     if (part.failure) std::rethrow_exception(part.failure);
     patterns_.take(part.own.patterns_);
-    merge(part.own, part.lines.items, out.items);
+    merge(part.own, std::move(part.lines.items), out.items);
     out.type.insert(out.type.end(), part.lines.type.begin(), part.lines.type.end());
     out.begin.insert(out.begin.end(), part.lines.begin.begin(), part.lines.begin.end());
     part.lines = {};
@@ -144,7 +138,7 @@ std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, 
   Projector own = empty();
   own.some_lines(data, last, end, kind, more);
   if (more.type.back() == kDamaged) return static_cast<std::size_t>(last - data);
-  merge(own, more.items, out.items);
+  merge(own, std::move(more.items), out.items);
   out.type.push_back(more.type.back());
   out.begin.push_back(more.begin.back());
   return size;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include "kscale/json_reader.hpp"
 #include "kscale/parallel.hpp"
@@ -100,7 +101,7 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
   while (stop == Stop::kStop) {
     Part& part = others[static_cast<std::size_t>(std::ranges::lower_bound(starts, p) - starts.begin())];
     if (part.failure) std::rethrow_exception(part.failure);
-    merge(part.own, part.items, out);
+    merge(part.own, std::move(part.items), out);
     part.items = {};
     p = part.p;
     stop = part.stop;
@@ -108,7 +109,7 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
   return stop == Stop::kEnd;
 }
 
-void Projector::merge(const Projector& other, const ScannedItems& more, ScannedItems& out) {
+void Projector::merge(const Projector& other, ScannedItems&& more, ScannedItems& out) {
   // Their texts in the order in which they appeared: so the numbers are those of one reading from front to back.
   std::vector<std::vector<std::int32_t>> number(tables_.size());
   for (std::size_t table = 0; table < tables_.size(); ++table) {
@@ -124,14 +125,10 @@ void Projector::merge(const Projector& other, const ScannedItems& more, ScannedI
     }
     combined.push_back(combine(numbers.data(), key));
   }
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-  append(out.begin, more.begin);
-  append(out.size, more.size);
-  append(out.at, more.at);
-  append(out.length, more.length);
   for (const std::int32_t theirs : more.combined) {
     out.combined.push_back(theirs < 0 ? theirs : combined[static_cast<std::size_t>(theirs)]);
   }
+  out.append(std::move(more));
 }
 
 }  // namespace kscale

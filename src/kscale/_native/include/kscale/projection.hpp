@@ -47,14 +47,30 @@ struct ProjectionRule {
   std::array<std::int32_t, 64> bucket{};  // by length and outer characters
 };
 
-// The items of a scanned list, a column each.
-struct ScannedItems {
+constexpr std::int32_t kOdd = -1, kNoted = -2;
+
+// The items of a scanned list, a column each, and the strings that were captured of them.
+class ScannedItems {
+ public:
   std::vector<std::int64_t> begin, size;  // the item's text
   std::vector<std::int32_t> combined;     // number of its combination of texts; kOdd (see `Projector`, or absent); kNoted
-  std::vector<std::int64_t> at, length;   // [item * slots + slot]: captured strings; length -1 = absent
-};
 
-constexpr std::int32_t kOdd = -1, kNoted = -2;
+  // Takes in an item; `at`, `length` [slot]: its strings; length -1 = absent. One whose text is 4 GiB or longer is odd.
+  void add(std::int64_t begin_at, std::int64_t whole, std::int32_t number, std::size_t slots, const std::int64_t* at,
+           const std::int64_t* length);
+  void pop(std::size_t slots);  // the last item
+  // Takes over the items of another, but for their `combined`.
+  void append(ScannedItems&& more);
+  // Where the strings of items are: `at`, `length` [slot * count + item].
+  void places(std::size_t slots, std::size_t first, std::size_t count, std::int64_t* at, std::int64_t* length) const;
+
+ private:
+  // Of very many items this is most of the memory: places are told from the item's begin on, in blocks that never move.
+  struct Noted {
+    std::uint32_t at, size;
+  };
+  std::vector<std::vector<Noted>> blocks_;  // each [item * slots + slot]
+};
 
 // What the lines of a watch say of their objects.
 enum WatchType : std::int8_t {
@@ -157,7 +173,7 @@ class Projector {
   void some_lines(const char* data, const char* p, const char* end, ItemKind kind, ScannedLines& out);
   std::int32_t combine(const std::int32_t* numbers, std::string& key);
   // Takes over what another projector with the same rules read of the items after those in `out`.
-  void merge(const Projector& other, const ScannedItems& more, ScannedItems& out);
+  void merge(const Projector& other, ScannedItems&& more, ScannedItems& out);
 
   std::int32_t slots_;
   std::vector<TextTable> tables_;  // one a facet, then the items'
@@ -166,6 +182,7 @@ class Projector {
   std::vector<ProjectionRule> rules_;
   std::string text_, apart_;  // room for an item
   std::vector<std::int32_t> numbers_;
+  std::vector<std::int64_t> at_, length_;
   Patterns patterns_;
 };
 
