@@ -83,13 +83,20 @@ def estimates(
         yield Estimated(
             nodes=result.node_count,
             scheduled=set(result.scheduled),
-            unscheduled={name: _no(verdict) for name, verdict in result.verdicts.items()},
+            unscheduled=_noes(result.verdicts),
             groups=result.groups,
             placement=result.placement,
             bound=bound.value if bound is not None else 0,
             bound_method=bound.method if bound is not None else "",
             unmodelled=result.unmodelled,
         )
+
+
+def _noes(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
+    """What verdicts say, by pod: pods of one class have the very same."""
+    made = {id(verdict): verdict for verdict in verdicts.values()}
+    said = {number: _no(verdict) for number, verdict in made.items()}
+    return {name: said[id(verdict)] for name, verdict in verdicts.items()}
 
 
 def _no(verdict: Verdict) -> No:

@@ -6,8 +6,12 @@ Where ``kscale.cli.app.app`` is called in the process of another program, its co
 from __future__ import annotations
 
 import gc
+from typing import Final
 
 __all__ = ["keep", "start", "started"]
+
+_MADE: Final = 50_000
+"""Objects that are made before the collector looks at them: decisions make very many, and few in circles."""
 
 _ours = False
 """Whether the process is the command's own."""
@@ -24,6 +28,7 @@ def started() -> None:
     """The command begins: what was imported stays."""
     if _ours:
         gc.freeze()
+        gc.set_threshold(_MADE)
         gc.enable()
 
 

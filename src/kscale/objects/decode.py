@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -40,6 +41,10 @@ _QUANTITY_MAPS = frozenset({
 _OF_RESOURCES = frozenset({"requests", "limits", "claims"})
 """Members of ``resources`` where that is no map of quantities."""
 
+# The few texts of very many quantities, without a call of Python for each. What cannot be looked up (a list, a map)
+# is no quantity either: who decodes says so after a second, slow look.
+_known_hook = lru_cache(maxsize=1 << 14, typed=True)(dec_hook)
+
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
@@ -47,7 +52,7 @@ def decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
     """The JSON decoder of a struct, made once."""
     found = _DECODERS.get(type_)
     if found is None:
-        found = _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=dec_hook)
+        found = _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_known_hook)
     return found
 
 

@@ -59,6 +59,8 @@ def dns_label_errors(text: str) -> list[str]:
 
 def dns_subdomain_errors(text: str) -> list[str]:
     """``IsDNS1123Subdomain``."""
+    if len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text):  # which matches ASCII only
+        return []
     errors = [_too_long(253)] if _size(text) > 253 else []
     return errors if _DNS_SUBDOMAIN.fullmatch(text) else [*errors, _DNS_SUBDOMAIN_TEXT]
 

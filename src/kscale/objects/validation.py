@@ -38,12 +38,15 @@ class Finding(NamedTuple):
 def check(obj: KubeObject) -> list[Finding]:
     """Everything that is wrong with an object, in the order of its fields."""
     found: list[Finding] = []
-    if not obj.metadata.name:
+    metadata = obj.metadata
+    if not metadata.name:
         found.append(Finding("metadata.name", "is empty", True))
-    else:
-        found += [Finding("metadata.name", error, False) for error in dns_subdomain_errors(obj.metadata.name)]
-    _time(found, "metadata.creationTimestamp", obj.metadata.creation_timestamp)
-    _time(found, "metadata.deletionTimestamp", obj.metadata.deletion_timestamp)
+    elif errors := dns_subdomain_errors(metadata.name):
+        found += [Finding("metadata.name", error, False) for error in errors]
+    if metadata.creation_timestamp is not None:
+        _time(found, "metadata.creationTimestamp", metadata.creation_timestamp)
+    if metadata.deletion_timestamp is not None:
+        _time(found, "metadata.deletionTimestamp", metadata.deletion_timestamp)
     special = _CHECKS.get(type(obj).__name__)
     if special is not None:
         special(obj, found)

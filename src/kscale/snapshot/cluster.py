@@ -123,10 +123,14 @@ class Cluster:
         self._contents.pods.drop(gone)
         self._contents.pods.put_all(pods)
 
-    def apply_batch(self, batch: PodBatch) -> None:
+    def apply_batch(self, batch: PodBatch) -> ChangedKeys:
         """``apply`` for pods that were read to columns with this cluster's reader, but for :meth:`tidy`; their texts
-        stay where they are."""
-        self._contents.pods.put_batch(batch, refer=True, anew=True)
+        stay where they are. What changed."""
+        return self._contents.pods.put_batch(batch, refer=True, anew=True)
+
+    def has_pod(self, key: str) -> bool:
+        """Whether there is a pod ``namespace/name``."""
+        return key in self._contents.pods
 
     @overload
     def remove(self, item: Any, /) -> bool: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from kscale.objects.validation import check
 from kscale.snapshot.sources import NamedText, RawObject, Scan, Source, read_scanned
 
 if TYPE_CHECKING:
+    from kscale.snapshot.changes import ChangedKeys
     from kscale.snapshot.pod_batch import PodBatch
 
 __all__ = ["LoadReport", "Loaded", "load_batches", "load_objects"]
@@ -58,6 +59,23 @@ class LoadReport(msgspec.Struct):
         self.warning_count += 1
         if len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(Problem(message, record.source, _name(record), field))
+
+    def count_batch(self, batch: PodBatch, change: ChangedKeys) -> None:
+        """Count pods that were read as columns; ``change``: what they changed in the cluster that they came into."""
+        keys = batch.keys
+        self.total += len(keys)
+        self.read["Pod"] += len(keys)
+        if len(change.added) == len(keys):
+            return
+        known = set(change.modified)
+        for key, position in zip(keys, batch.column("where").tolist(), strict=True):
+            if key in known:
+                self.duplicates += 1
+                where = f"{batch.place}[{position}]"
+                namespace, _, name = key.rpartition("/")
+                named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
+                self.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))
+            known.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
         """Which of these kinds did not occur."""
@@ -102,9 +120,13 @@ def load_batches(
     report: LoadReport | None = None,
     scan: Scan | None = None,
     namespace: str = DEFAULT_NAMESPACE,
+    held: Callable[[str], bool] | None = None,
 ) -> Iterator[Loaded | PodBatch]:
     """:func:`load_objects` with the pods of JSON lists as columns, as ``scan`` reads them; the others one by one. With
-    a ``scan`` the namespace is ``default``."""
+    a ``scan`` the namespace is ``default``.
+
+    Who asks for columns takes in each object before the next one, and counts batches by himself
+    (:meth:`LoadReport.count_batch`); ``held``: whether a pod of a key was taken in before."""
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
     pods: set[str] = set()
@@ -115,7 +137,6 @@ def load_batches(
             report.total += 1
             continue
         if not isinstance(record, RawObject):
-            _count(record, report, pods)
             yield record
             continue
         checked = bool(record.source) if validate is None else validate
@@ -123,13 +144,16 @@ def load_batches(
         if loaded is None:
             continue
         report.read[record.kind] += 1
-        if isinstance(loaded.obj, Pod):
-            twice = loaded.obj.key in pods
-            pods.add(loaded.obj.key)
-        else:
-            key = (record.kind, loaded.obj.metadata.namespace, loaded.obj.metadata.name)
+        if not isinstance(loaded.obj, Pod):
+            metadata = loaded.obj.metadata
+            key = (record.kind, metadata.namespace, metadata.name)
             twice = key in seen
             seen.add(key)
+        elif held is not None:
+            twice = held(loaded.obj.key)
+        else:
+            twice = loaded.obj.key in pods
+            pods.add(loaded.obj.key)
         if twice:
             report.duplicates += 1
             report.warn(_TWICE, record)
@@ -152,24 +176,6 @@ def _each(
             report.warn_of_source("nothing was read: there is no object in it", "<bytes>")
         elif empty and isinstance(source, NamedText):
             report.warn_of_source("nothing was read: there is no object in it", source.name)
-
-
-def _count(batch: PodBatch, report: LoadReport, pods: set[str]) -> None:
-    keys, before = batch.keys, len(pods)
-    report.total += len(keys)
-    report.read["Pod"] += len(keys)
-    known = set() if pods.isdisjoint(keys) else pods.intersection(keys)
-    pods.update(keys)
-    if not known and len(pods) == before + len(keys):
-        return
-    for key, position in zip(keys, batch.column("where").tolist(), strict=True):
-        if key in known:
-            report.duplicates += 1
-            where = f"{batch.place}[{position}]"
-            namespace, _, name = key.rpartition("/")
-            named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
-            report.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))
-        known.add(key)
 
 
 def _name(record: RawObject) -> str:

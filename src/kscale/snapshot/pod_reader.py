@@ -204,9 +204,7 @@ class _Listed(NamedTuple):
     def emptied(self) -> _Listed:
         """The list without its items."""
         nothing = slice(0)
-        return self._replace(
-            begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing]
-        )
+        return self._replace(begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing])
 
 
 _KIND: Final = (b"v1", b"Pod")

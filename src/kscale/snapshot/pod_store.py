@@ -38,6 +38,7 @@ Texts = Literal["all", "pending"]
 _FEW: Final = 64  # rows that are not worth being given back
 _STEP: Final = 4096  # rows that are moved at a time
 _IDLE: Final = 512  # numbers that may lie idle
+_NO_ROWS: Final = np.empty(0, dtype=np.int64)
 _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
@@ -209,6 +210,10 @@ class PodStore:
         ``refer``: texts stay where they are; ``anew``: what has the version that is there already counts, too.
         """
         keys, get = batch.keys, self._row_of.get
+        if deleted is None and (rows := self._new_rows(keys)) is not None:
+            self._count(self.table.put(_NO_ROWS, keys, self._values(batch, refer=refer)), 1)
+            self._row_of.update(rows)
+            return ChangedKeys(added=keys)
         row_of = [get(key, -1) for key in keys]
         plan = plan_batch(self.table, batch, deleted, row_of, anew=anew)
         table_keys = self.table.keys
@@ -227,6 +232,14 @@ class PodStore:
             values = self._values(part, refer=refer)
             self._put(np.array(plan.rows, dtype=np.int64), part.keys[len(plan.rows) :], values)
         return change
+
+    def _new_rows(self, keys: list[str]) -> dict[str, int] | None:
+        """The rows that keys get, if there are keys, none of them is there and none comes twice."""
+        if not keys:
+            return None
+        first = len(self.table)
+        rows = dict(zip(keys, range(first, first + len(keys)), strict=True))
+        return rows if len(rows) == len(keys) and self._row_of.keys().isdisjoint(rows) else None
 
     def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
         """The columns of the table of pods for a batch, whose texts are kept."""

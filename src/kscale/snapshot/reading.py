@@ -30,11 +30,12 @@ def load(
     report = LoadReport() if report is None else report
     cluster = Cluster(texts=texts, threads=threads)
     with collector_paused():
-        for found in load_batches(*sources, strict=strict, report=report, scan=cluster.reader.scan):
+        batches = load_batches(*sources, strict=strict, report=report, scan=cluster.reader.scan, held=cluster.has_pod)
+        for found in batches:
             if isinstance(found, Loaded):
                 cluster.apply_decoded(found.obj, found.raw)
             else:
-                cluster.apply_batch(found)
+                report.count_batch(found, cluster.apply_batch(found))
         cluster.tidy()
     cluster.report = report
     return cluster

@@ -536,3 +536,16 @@ def test_documents_are_not_held(form: str, monkeypatch: pytest.MonkeyPatch) -> N
         tracemalloc.stop()
         assert kinds == {"Namespace": 5000, **({"": 1} if end else {})}
         assert peak < len(data) / 10
+
+
+def test_pods_that_come_twice_are_counted_alike_in_columns_and_one_by_one() -> None:
+    names = ["a", "b", "a", "c", "b", "b"]
+    text = json.dumps({"kind": "List", "items": [pod(name) for name in names]}).encode()
+    more = json.dumps({"kind": "List", "items": [pod("c"), pod("d")]}).encode()
+    report, slow = LoadReport(), LoadReport()
+    cluster = kscale.load(text, more, pod("b"), report=report)
+    list(load_objects(text, more, pod("b"), report=slow))
+    assert report.duplicates == 5
+    assert (report.read, report.total, report.duplicates) == (slow.read, slow.total, slow.duplicates)
+    assert [str(each) for each in report.warnings] == [str(each) for each in slow.warnings]
+    assert sorted(cluster.keys("Pod")) == [f"team-a/{name}" for name in "abcd"]
