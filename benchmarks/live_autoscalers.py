@@ -4,6 +4,8 @@ them.
 ``PYTHONPATH=tests python benchmarks/live_autoscalers.py --workloads 10000 --pods 10 --upstream FOLDER``: CPU time of
 the start and of a round over all workloads, requests of the API included, and memory. Each workload has an HPA or a
 VPA, which nobody has looked at yet when a program starts; nothing has to be scaled, checkpoints are written each round.
+``--synthetic``: against an API server in memory (no etcd), which also says what it was asked. ``--without-http``: the
+HPA's program in this process, on that server without a connection: CPU time but for the server's.
 """
 
 from __future__ import annotations
@@ -16,54 +18,61 @@ import ssl
 import tempfile
 import time
 import urllib.request
-import uuid
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from autoscaled_workloads import NAMESPACES, OF_VPA, Usage, autoscalers, objects
 from prometheus_client.parser import text_string_to_metric_families
+from synthetic_autoscalers import SyntheticWorkloads, WorkloadsServer
 
 from e2e.control_plane import ControlPlane
 from e2e.duel.programs import Player
 from e2e.metrics_server import FakeMetrics
+from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.drivers.vpa_definitions import vpa_definitions
-from kscale.effects import SECOND, to_text
+from kscale.effects import to_text
+from kscale.hpa.options import HPAOptions
 from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.client import Client
+from kscale.world.metrics.rest import RESTMetrics
 
-NAMESPACES: Final = 200
-HOUR: Final = 3600 * SECOND
-NOW: Final = "<now>"
-OF_VPA: Final = "autoscaling.k8s.io"
 FAST: Final = ("--kube-api-qps=2000", "--kube-api-burst=2000", "--v=0")
+SYNCS: Final = 100
+LOOKS: Final = 1.0
 PROGRAMS: Final = {
     "horizontal": ("horizontal_pod_autoscaler_controller_reconciliations_total", {}),
     "vpa-recommender": ("vpa_recommender_execution_latency_seconds_count", {"step": "total"}),
 }
 """What counts its rounds: of the HPA those of one object, of the recommender those over all."""
 FLAGS: Final = {
-    "horizontal": ("--horizontal-pod-autoscaler-sync-period=15s", "--concurrent-horizontal-pod-autoscaler-syncs=100"),
+    "horizontal": (
+        "--horizontal-pod-autoscaler-sync-period=15s",
+        f"--concurrent-horizontal-pod-autoscaler-syncs={SYNCS}",
+    ),
     "vpa-recommender": ("--recommender-interval=1s", "--checkpoints-timeout=10m", "--update-worker-count=100"),
-}
+}  # fmt: skip
 
 
 class Figures(msgspec.Struct, kw_only=True):
     """Of one program: seconds and CPU seconds until each workload had been looked at once, of a round over all
-    afterwards, and the most memory (MiB)."""
+    afterwards, and the most memory (MiB). ``done``: rounds in all, where there was no time for more."""
 
     program: str
     side: str
     first: float
     first_cpu: float
-    round: float
-    round_cpu: float
+    done: float
+    round: float | None = None
+    round_cpu: float | None = None
     memory: float
 
     def __str__(self) -> str:
-        return (
-            f"{self.program:15} {self.side:9} first round {self.first:.1f} s ({self.first_cpu:.2f} s CPU), "
-            f"round {self.round:.1f} s ({self.round_cpu:.2f} s CPU), memory {self.memory:.0f} MiB"
-        )
+        first = f"{self.program:15} {self.side:9} first round {self.first:.1f} s ({self.first_cpu:.2f} s CPU), "
+        if self.round is None:
+            return first + f"ended there with {self.done:.2f} of it done, memory {self.memory:.0f} MiB"
+        return first + f"round {self.round:.1f} s ({self.round_cpu:.2f} s CPU), memory {self.memory:.0f} MiB"
 
 
 def main() -> None:
@@ -73,73 +82,18 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=10, help="of each workload")
     parser.add_argument("--rounds", type=float, default=2.0, help="of the HPA also a part of one")
+    parser.add_argument("--synthetic", action="store_true", help="against a server in memory, without etcd")
+    parser.add_argument("--turns", action="store_true", help="synthetic: usage is another each time")
+    parser.add_argument("--without-http", action="store_true", help="the HPA's program alone, without connections")
+    parser.add_argument("--most", type=float, default=1800.0, metavar="SECONDS", help="for a program")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as plane:
-        plane.define(*vpa_definitions())
-        begun = time.monotonic()
-        for i in range(NAMESPACES):
-            plane.ask("POST", "/api/v1/namespaces", {"metadata": {"name": f"ns{i}"}})
-        plane.store(objects(given.workloads, given.pods))
-        there = f"{given.workloads} workloads of {given.pods} pods"
-        print(f"{there}, stored in {time.monotonic() - begun:.0f} s", flush=True)
-        for program in given.program or PROGRAMS:
-            for binaries in dict.fromkeys((given.upstream, None)):
-                print(asyncio.run(measured(plane, program, binaries, given)), flush=True)
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-
-
-# -- what is there -----------------------------------------------------------------------------------------------
-
-
-def place(i: int, name: str = "") -> str:
-    return f"ns{i % NAMESPACES}/w{i}{name}"
-
-
-def objects(workloads: int, pods: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Workloads, and pods that have been running and ready for an hour."""
-    since = to_text(SystemClock().now() - HOUR)
-    for i in range(workloads):
-        labels = {"app": f"w{i}"}
-        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}}}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-        spec = {"replicas": pods, "selector": {"matchLabels": labels}, "template": template}
-        counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), pods)
-        yield f"deployments/{place(i)}", made("apps/v1", "Deployment", i, spec, {"observedGeneration": 1, **counts})
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"w{i}-x", "uid": "u", "controller": True}
-        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
-        status = {"phase": "Running", "startTime": since, "conditions": ready}
-        for k in range(pods):
-            pod = made("v1", "Pod", i, {"containers": [container]}, status, f"-{k}")
-            pod["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
-            yield f"pods/{place(i, f'-{k}')}", pod
-
-
-def autoscalers(program: str, workloads: int, pods: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One of each workload, as if nobody had looked at it yet."""
-    for i in range(workloads):
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": f"w{i}"}
-        if program == "horizontal":
-            cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
-            metrics = [{"type": "Resource", "resource": cpu}]
-            spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2 * pods, "metrics": metrics}
-            counts = {"currentReplicas": 0, "desiredReplicas": 0}
-            hpa = made("autoscaling/v2", "HorizontalPodAutoscaler", i, spec, counts)
-            yield f"horizontalpodautoscalers/{place(i)}", hpa
+    print(f"{given.workloads} workloads of {given.pods} pods in {NAMESPACES} namespaces", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        if given.without_http:
+            asyncio.run(without_http(given))
         else:
-            spec = {"targetRef": target, "updatePolicy": {"updateMode": "Off"}}
-            vpa = made(f"{OF_VPA}/v1", "VerticalPodAutoscaler", i, spec, {})
-            yield f"{OF_VPA}/verticalpodautoscalers/{place(i)}", vpa
-
-
-def made(
-    api_version: str, kind: str, i: int, spec: Mapping[str, Any], status: Mapping[str, Any], name: str = ""
-) -> dict[str, Any]:
-    """An object as etcd holds it."""
-    namespace, _, name = place(i, name).partition("/")
-    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{kind}/{name}"))
-    created = to_text(SystemClock().now() - HOUR)
-    metadata = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": created, "generation": 1}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec, "status": status}
+            (synthetic if given.synthetic else real)(Path(directory), given)
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
 class Measured(FakeMetrics):
@@ -147,69 +101,100 @@ class Measured(FakeMetrics):
 
     def __init__(self, plane: ControlPlane, workloads: int, pods: int) -> None:
         super().__init__(plane, lambda *_: None)
-        self._by_namespace: dict[str, dict[str, bytes]] = {}
-        usage = [{"name": "c", "usage": {"cpu": "250m", "memory": "200Mi"}}]
-        for i in range(workloads):
-            namespace, _, name = place(i).partition("/")
-            labels = {"app": name}
-            items = (
-                {
-                    "metadata": {"name": f"{name}-{k}", "namespace": namespace, "labels": labels},
-                    "timestamp": NOW, "window": "30s", "containers": usage,
-                }
-                for k in range(pods)
-            )  # fmt: skip
-            self._by_namespace.setdefault(namespace, {})[name] = b",".join(map(msgspec.json.encode, items))
+        self._texts = Usage(workloads, pods, "250m")
 
     async def _list(self, path: str, selector: str) -> bytes:
         self.listed += 1
-        namespace = path.removesuffix("/pods").removeprefix("/namespaces/")
-        there = [self._by_namespace[namespace]] if namespace else self._by_namespace.values()
-        app = selector.removeprefix("app=")
-        found = (items for each in there for name, items in each.items() if app in ("", name))
-        items = b",".join(found).replace(NOW.encode(), self.now().encode())
-        return b'{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[%s]}' % items
+        return self._texts.listed(path, selector, self.now())
 
 
 # -- what is measured --------------------------------------------------------------------------------------------
 
 
-async def measured(plane: ControlPlane, program: str, binaries: Path | None, given: argparse.Namespace) -> Figures:
+def real(directory: Path, given: argparse.Namespace) -> None:
+    """An API server and etcd."""
+    with ControlPlane(directory) as plane:
+        plane.define(*vpa_definitions())
+        begun = time.monotonic()
+        for i in range(NAMESPACES):
+            plane.ask("POST", "/api/v1/namespaces", {"metadata": {"name": f"ns{i}"}})
+        plane.store(objects(given.workloads, given.pods))
+        print(f"stored in {time.monotonic() - begun:.0f} s", flush=True)
+
+        async def measure(program: str, binaries: Path | None) -> Figures:
+            plane.wipe(f"{OF_VPA}/verticalpodautoscalercheckpoints/")
+            plane.store(autoscalers(program, given.workloads, given.pods))
+            async with Measured(plane, given.workloads, given.pods) as metrics:
+                clock = SystemClock()
+                metrics.now = lambda: to_text(clock.now())
+                return await measured(plane, plane.token, program, binaries, given)
+
+        for program in given.program or PROGRAMS:
+            for binaries in dict.fromkeys((given.upstream, None)):
+                print(asyncio.run(measure(program, binaries)), flush=True)
+
+
+def synthetic(directory: Path, given: argparse.Namespace) -> None:
+    """A server in memory, anew for each program and side."""
+    for program in given.program or PROGRAMS:
+        for binaries in dict.fromkeys((given.upstream, None)):
+            at = directory / f"{program}-{'upstream' if binaries else 'kscale'}"
+            at.mkdir()
+            with SyntheticWorkloads(at, program, given.workloads, given.pods, turns=given.turns) as plane:
+                print(asyncio.run(measured(plane, plane.token, program, binaries, given)), flush=True)
+                print("   requests:", ", ".join(f"{count} {name}" for name, count in plane.counts().most_common(8)))
+
+
+async def measured(
+    plane: ControlPlane | SyntheticWorkloads, token: str, program: str, binaries: Path | None, given: argparse.Namespace
+) -> Figures:
     """One program of one side: from its start to its end."""
     each = given.workloads if program == "horizontal" else 1
-    clock = SystemClock()
-    plane.wipe(f"{OF_VPA}/verticalpodautoscalercheckpoints/")
-    plane.store(autoscalers(program, given.workloads, given.pods))
-    async with Measured(plane, given.workloads, given.pods) as metrics:
-        metrics.now = lambda: to_text(clock.now())
-        player = Player(program, plane, binaries, [*FAST, *FLAGS[program]])
-        begun = time.monotonic()
-        player.start()
-        try:
-            done, first = await until(player, plane, program, each)
-            begun_again, first_cpu = time.monotonic(), player.cpu_seconds()
-            again, now = await until(player, plane, program, done + given.rounds * each)
-            rounds = (again - done) / each
-            return Figures(
-                program=program, side=player.side, first=first - begun, first_cpu=first_cpu,
-                round=(now - begun_again) / rounds, round_cpu=(player.cpu_seconds() - first_cpu) / rounds,
-                memory=player.memory("VmHWM"),
-            )  # fmt: skip
-        except Exception as error:
-            raise RuntimeError(player.tail()) from error
-        finally:
-            player.kill()
+    player = Player(program, plane, binaries, [*FAST, *FLAGS[program]])
+    begun = time.monotonic()
+    player.start()
+    try:
+        look = _Looker(player, token, program, given.most)
+        done, first, first_cpu = await look.until(each)
+        second, before, cpu = await look.until(done + each)
+        again, now, after = await look.until(second + given.rounds * each)
+        out = Figures(
+            program=program, side=player.side, first=first - begun, first_cpu=first_cpu, done=again / each,
+            memory=player.memory("VmHWM"),
+        )  # fmt: skip
+        if not look.late:
+            rounds = (again - second) / each
+            out.round, out.round_cpu = (now - before) / rounds, (after - cpu) / rounds
+        return out
+    except Exception as error:
+        raise RuntimeError(player.tail()) from error
+    finally:
+        player.kill()
 
 
-async def until(player: Player, plane: ControlPlane, program: str, count: float) -> tuple[float, float]:
-    """How often it has been, once it is so often, and when that was seen."""
-    async with asyncio.timeout(1800):
+class _Looker:
+    """Looks how often it has been, and what that took, but for what looking costs: a program has thousands of series
+    to tell. ``late``: the time was over first."""
+
+    def __init__(self, player: Player, token: str, program: str, most: float) -> None:
+        self._player, self._token, self._counted = player, token, PROGRAMS[program]
+        self._end = time.monotonic() + most
+        self._looks, self._cost = 0, float("inf")
+        self.late = False
+
+    async def until(self, count: float) -> tuple[float, float, float]:
+        """How often it has been, once it is so often; when that was seen, and CPU seconds so far."""
         while True:
-            player.check()
-            found = await asyncio.to_thread(counted, player.metrics_url, plane.token, *PROGRAMS[program])
-            if found >= count:
-                return found, time.monotonic()
-            await asyncio.sleep(1)  # each look costs it some milliseconds
+            self._player.check()
+            before, begun = self._player.cpu_seconds(), time.monotonic()
+            found = await asyncio.to_thread(counted, self._player.metrics_url, self._token, *self._counted)
+            self.late = begun > self._end
+            spent = self._looks * self._cost if self._looks else 0.0
+            if found:
+                self._looks, self._cost = self._looks + 1, min(self._cost, self._player.cpu_seconds() - before)
+            if found >= count or self.late:
+                return found, begun, before - spent
+            await asyncio.sleep(LOOKS)
 
 
 def counted(url: str, token: str, name: str, labels: dict[str, str]) -> float:
@@ -217,10 +202,45 @@ def counted(url: str, token: str, name: str, labels: dict[str, str]) -> float:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     with contextlib.suppress(OSError):
         with urllib.request.urlopen(request, timeout=30, context=ssl._create_unverified_context()) as answer:
-            text = answer.read().decode()
-        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+            lines = [line for line in answer.read().decode().splitlines() if line.startswith(name)]
+        samples = (sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples)
         return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
     return 0.0
+
+
+async def without_http(given: argparse.Namespace) -> None:
+    """CPU seconds of each round of the HPA's program, and what it asked for."""
+    server = WorkloadsServer("horizontal", given.workloads, given.pods, turns=given.turns)
+    client = Client(server, SystemClock(), qps=-1)
+    options = HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=SYNCS)
+    surroundings: list[Surroundings] = []
+
+    def build(around: Surroundings) -> Program:
+        surroundings.append(around)
+        return Program(
+            driver=HorizontalAutoscaler(options),
+            metrics=HORIZONTAL_METRICS,
+            source=RESTMetrics(around.client, around.resources, around.steady),
+        )
+
+    stop = asyncio.Event()
+    process = asyncio.create_task(run_process(build, client, ProcessOptions(), version="", stop=stop))
+    spent, asked, begun = server.spent, server.counts.copy(), time.process_time()
+    for number in range(1, 2 + round(given.rounds)):
+        while not surroundings or (reconciled(surroundings[0]) or 0) < number * given.workloads:
+            await asyncio.wait([process], timeout=0.1)
+            if process.done():
+                process.result()
+        cpu = time.process_time() - begun - (server.spent - spent)
+        print(f"round {number}: {cpu:.2f} s CPU; asked: {dict(server.counts - asked)}", flush=True)
+        spent, asked, begun = server.spent, server.counts.copy(), time.process_time()
+    stop.set()
+    await process
+
+
+def reconciled(around: Surroundings) -> float | None:
+    """How many HPAs have been looked at."""
+    return around.metrics.value(PROGRAMS["horizontal"][0], action="none", error="none")
 
 
 if __name__ == "__main__":

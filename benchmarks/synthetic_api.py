@@ -1,4 +1,4 @@
-"""An API server of pages that were written before: clusters larger than a real one on this machine can hold.
+"""API servers for clusters larger than a real one on this machine can hold: one of pages that were written before.
 
 Lists of pods are pages of 500, compressed as an API server does it; all other kinds are those of the tests' fake
 server, which has no lists by a watch (as that of Kubernetes 1.33). ``python benchmarks/synthetic_api.py DIRECTORY``
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -40,31 +40,22 @@ POD = '{"apiVersion":"v1","kind":"Pod",'
 LIKE_1_33 = 33
 
 
-class SyntheticPlane:
-    """The server as a child, in the place of a control plane: generated nodes and pods, and one pod that waits. A
-    context manager."""
+class SyntheticServer:
+    """A server as a child, in the place of a control plane: it is run as ``python SCRIPT DIRECTORY``, answers on the
+    port that stands there, and may be asked by everybody. A context manager."""
 
-    def __init__(self, directory: Path, nodes: int, pods: int, waiting: Mapping[str, Any]) -> None:
+    script = __file__
+
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         (directory / "log").mkdir()
         (self._port,) = free_ports(1)
-        self._token = secrets.token_hex(16)
-        authority = trustme.CA()
-        (directory / "ca.crt").write_bytes(authority.cert_pem.bytes())
-        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
+        self.token = secrets.token_hex(16)
+        self.authority = trustme.CA()
+        (directory / "ca.crt").write_bytes(self.authority.cert_pem.bytes())
+        issued = self.authority.issue_cert("127.0.0.1")
+        issued.private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
         (directory / "port").write_text(str(self._port))
-        self.nodes: list[dict[str, Any]] = []
-        """Their machines are those of the tests' cloud."""
-        others: list[dict[str, Any]] = []
-        pages = _pages(_written(nodes, pods, others), json.dumps(waiting))
-        for number, page in enumerate(pages):
-            (directory / f"page-{number}").write_bytes(gzip.compress(page, 1))
-        for each in others:
-            if each["kind"] == "Node":
-                each["spec"]["providerID"] = f"fake:///{each['metadata']['name']}"
-                self.nodes.append(each)
-        (directory / "others").write_text(json.dumps(others))
-        (directory / "waiting").write_text(json.dumps(waiting))
 
     @property
     def url(self) -> str:
@@ -72,7 +63,8 @@ class SyntheticPlane:
 
     def __enter__(self) -> Self:
         with (self.directory / "log" / "api.log").open("wb") as log:
-            self._process = subprocess.Popen([sys.executable, __file__, str(self.directory)], stdout=log, stderr=log)
+            words = [sys.executable, self.script, str(self.directory)]
+            self._process = subprocess.Popen(words, stdout=log, stderr=log)
         end = time.monotonic() + 120
         while time.monotonic() < end and self._process.poll() is None:
             with suppress(OSError):
@@ -88,7 +80,7 @@ class SyntheticPlane:
     def account(self, name: str, rules: Sequence[Mapping[str, Any]], namespace: str = "kube-system") -> Access:
         """Everybody may do everything here."""
         ca = Pem((self.directory / "ca.crt").read_bytes())
-        return Access(server=self.url, ca=ca, token=Secret(self._token), namespace=namespace)
+        return Access(server=self.url, ca=ca, token=Secret(self.token), namespace=namespace)
 
     def config(self, cluster: Mapping[str, Any] | None = None, user: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A kubeconfig as plain data."""
@@ -100,14 +92,35 @@ class SyntheticPlane:
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
         }  # fmt: skip
 
+    def _ask(self, path: str, method: str = "GET") -> bytes:
+        context = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
+        request = urllib.request.Request(self.url + path, method=method)
+        with urllib.request.urlopen(request, timeout=600, context=context) as answer:
+            found: bytes = answer.read()
+            return found
+
+
+class SyntheticPlane(SyntheticServer):
+    """Generated nodes and pods, and one pod that waits."""
+
+    def __init__(self, directory: Path, nodes: int, pods: int, waiting: Mapping[str, Any]) -> None:
+        super().__init__(directory)
+        self.nodes: list[dict[str, Any]] = []
+        """Their machines are those of the tests' cloud."""
+        others: list[dict[str, Any]] = []
+        pages = _pages(_written(nodes, pods, others), json.dumps(waiting))
+        for number, page in enumerate(pages):
+            (directory / f"page-{number}").write_bytes(gzip.compress(page, 1))
+        for each in others:
+            if each["kind"] == "Node":
+                each["spec"]["providerID"] = f"fake:///{each['metadata']['name']}"
+                self.nodes.append(each)
+        (directory / "others").write_text(json.dumps(others))
+        (directory / "waiting").write_text(json.dumps(waiting))
+
     def change_pods(self, count: int, seconds: float) -> None:
         """So many pods change, evenly over so many seconds."""
         self._ask(f"{CHANGES}?count={count}&seconds={seconds}", method="POST")
-
-    def _ask(self, path: str, method: str = "GET") -> None:
-        context = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
-        request = urllib.request.Request(self.url + path, method=method)
-        urllib.request.urlopen(request, timeout=600, context=context).close()
 
 
 def _written(nodes: int, pods: int, others: list[dict[str, Any]]) -> Iterator[str]:
@@ -133,6 +146,25 @@ def _pages(texts: Iterator[str], last: str) -> Iterator[bytes]:
         part = following
 
 
+async def forwarded(fake: FakeApiServer, request: web.Request) -> web.StreamResponse:
+    """What the tests' server answers to a request."""
+    call = Call(
+        method=request.method, path=request.path, query=tuple(request.query.items()),
+        body=await request.read() or None, content_type=request.content_type,
+    )  # fmt: skip
+    if "watch" not in request.query:
+        found = await fake.call(call)
+        return web.Response(status=found.status, body=found.body, content_type="application/json")
+    async with fake.stream(call) as stream:
+        response = web.StreamResponse(status=stream.status, headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        while some := await stream.read_some():
+            await response.write(some)
+            if stream.status != web.HTTPOk.status_code:
+                break
+    return response
+
+
 class _Server:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -150,21 +182,7 @@ class _Server:
             return await self._change(int(request.query["count"]), float(request.query["seconds"]))
         if request.path == PODS and request.method == "GET" and "fieldSelector" not in request.query:
             return await (self._watch(request) if "watch" in request.query else self._page(request))
-        call = Call(
-            method=request.method, path=request.path, query=tuple(request.query.items()),
-            body=await request.read() or None, content_type=request.content_type,
-        )  # fmt: skip
-        if "watch" not in request.query:
-            found = await self._fake.call(call)
-            return web.Response(status=found.status, body=found.body, content_type="application/json")
-        async with self._fake.stream(call) as stream:
-            response = web.StreamResponse(status=stream.status, headers={"Content-Type": "application/json"})
-            await response.prepare(request)
-            while some := await stream.read_some():
-                await response.write(some)
-                if stream.status != web.HTTPOk.status_code:
-                    break
-        return response
+        return await forwarded(self._fake, request)
 
     async def _page(self, request: web.Request) -> web.Response:
         body = (self._directory / f"page-{request.query.get('continue') or 0}").read_bytes()
@@ -195,15 +213,15 @@ class _Server:
         return web.Response()
 
 
-def main() -> None:
-    directory = Path(sys.argv[1])
+def serve(directory: Path, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
+    """Answers over TLS on the port of a :class:`SyntheticServer`, until it is told to stop."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(directory / "server.pem")
     app = web.Application(client_max_size=2**24)
-    app.router.add_route("*", "/{path:.*}", _Server(directory).answer)
+    app.router.add_route("*", "/{path:.*}", answer)
     port = int((directory / "port").read_text())
     web.run_app(app, host="127.0.0.1", port=port, ssl_context=context, print=None, access_log=None)
 
 
 if __name__ == "__main__":
-    main()
+    serve(Path(sys.argv[1]), _Server(Path(sys.argv[1])).answer)

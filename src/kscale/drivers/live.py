@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeVar
 
 from kscale.drivers.driver import Driver
 from kscale.drivers.leader_election import LeaderElector
+from kscale.drivers.stepper import Done, Stepper
 from kscale.effects import (
     ANSWERS,
     CANCELED,
@@ -27,7 +28,6 @@ from kscale.effects import (
     Metric,
     Observation,
     Outcome,
-    Steps,
     Together,
     Wait,
     Within,
@@ -126,23 +126,16 @@ class Scope:
         return self._error or DEADLINE_EXCEEDED
 
 
-class _Done:
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
 class Live:
     """Runs machines side by side in one world.
 
     ``perform`` carries actions out (never a Wait, Together, Within or InBackground). ``worker``: where machines do
-    their steps, one thread at most; None: on the loop. ``turn`` is held during each step: who changes what steps look
-    at holds it, too. ``rng`` draws the jitter of waits. As an async context manager it waits at its end for what was
-    started in the background, and a fault there ends everything.
+    their steps, one thread at most, those that are due together at once; None: on the loop. ``turn`` is held during
+    steps: who changes what steps look at holds it, too. ``rng`` draws the jitter of waits. As an async context manager
+    it waits at its end for what was started in the background, and a fault there ends everything.
     """
 
-    __slots__ = ("_clock", "_group", "_perform", "_rng", "_worker", "scope", "turn")
+    __slots__ = ("_clock", "_group", "_perform", "_rng", "_stepper", "scope", "turn")
 
     def __init__(
         self,
@@ -156,9 +149,9 @@ class Live:
     ) -> None:
         self._perform = perform
         self._clock = clock
-        self._worker = worker
         self.turn = turn or asyncio.Lock()
         self._rng = rng or random.Random()
+        self._stepper = Stepper(clock, worker, self.turn)
         self._group = asyncio.TaskGroup()
         self.scope = scope or Scope()
 
@@ -186,25 +179,14 @@ class Live:
         outcome: Outcome | None = None
         try:
             while True:
-                found, took = await self._advance(steps, outcome)
+                found, took = await self._stepper.advance(steps, outcome)
                 if spent is not None:
                     spent(took)
-                if isinstance(found, _Done):
+                if isinstance(found, Done):
                     return found.value
                 outcome = await self._act(found, scope, spent)
         finally:
             steps.close()
-
-    async def _advance(self, steps: Steps[Any], outcome: Outcome | None) -> tuple[Action | _Done, int]:
-        if self._worker is None:
-            return _step(steps, outcome, self._clock)
-        async with self.turn:
-            future = asyncio.get_running_loop().run_in_executor(self._worker, _step, steps, outcome, self._clock)
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                await _ended(future)  # a machine can be closed only when no thread is in it
-                raise
 
     async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
         answer = ANSWERS.get(type(action))
@@ -253,28 +235,6 @@ class Live:
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         return [task.result() for task in tasks]
-
-
-def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> tuple[Action | _Done, int]:
-    """One step, and how many nanoseconds it took. (A StopIteration cannot leave a thread through a future.)"""
-    begun = clock.monotonic()
-    found: Action | _Done
-    try:
-        found = next(steps) if outcome is None else steps.send(outcome)
-    except StopIteration as stop:
-        found = _Done(stop.value)
-    return found, clock.monotonic() - begun
-
-
-async def _ended(future: asyncio.Future[Any]) -> None:
-    """Waits until it is done, however often it is cancelled meanwhile."""
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            continue
-    if not future.cancelled():
-        future.exception()  # seen: who asked for it has been cancelled
 
 
 async def drive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 from kscale.drivers.live import Live
@@ -27,17 +28,22 @@ async def read_live_dump(
     state: ControllerState | None = None,
     options: HPAOptions | None = None,
     strict: bool = True,
+    namespaces: Collection[str] | None = None,
     tell: Tell = lambda *_: None,
 ) -> tuple[Dump, Listing]:
     """What :func:`~kscale.hpa.dump_reading.read_dump` would read of a dump, and what was listed for it.
 
     HPAs, pods and usual targets are listed; scales of other targets and metrics are asked for as the controller asks
-    for them, which depends on ``state`` (None: settled) and ``options``. Raises
+    for them, which depends on ``state`` (None: settled) and ``options``. ``namespaces``: HPAs of others are left out,
+    and nothing is asked for them (None: none is); those of one are decided together, as rivals for pods block each
+    other. Raises
     :class:`~kscale.world.kubernetes.client.RequestFailedError` where HPAs or pods may not be listed, and
     :class:`~kscale.errors.InputError` for objects that cannot be read (without ``strict`` they are left out).
     """
     listing = await list_cluster(client, READ_FOR_HPAS, needed=NEEDED_FOR_HPAS, tell=tell)
     dump = read_dump(*listing.pages, strict=strict)
+    if namespaces is not None:
+        dump.leave_out_hpas(namespaces)
     resources = Resources(client)
     perform = Performer(client, clock, resources=resources, metrics=RESTMetrics(client, resources, clock))
     async with Live(perform, clock) as live:

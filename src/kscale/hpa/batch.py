@@ -144,9 +144,9 @@ class _Batch:
             self._read_columns()
             runs = [self._begin(row) for row in range(len(self.hpas))]
         yield from self._report([each for each in runs if each.action is None and each.begun])
-        # Sizes first: a status can wait.
+        # Sizes first: a status can wait. Then whole namespaces: what is left of them has its metrics asked for again.
         live = [each for each in runs if each.record is None and each.problem is None]
-        live.sort(key=lambda each: not self.rescales[each.row])
+        live.sort(key=lambda each: (not self.rescales[each.row], self.hpas[each.row].namespace))
         yield from self.progress.together([partial(self._live, each) for each in live], at_most=at_most)
         return self._result(runs)
 

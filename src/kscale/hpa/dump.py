@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -156,6 +156,10 @@ class Dump:
             for hpa in self.hpas.values()
             if namespace in (None, hpa.metadata.namespace) and wanted.matches(hpa.metadata.labels)
         ]
+
+    def leave_out_hpas(self, namespaces: Collection[str]) -> None:
+        """Forgets the HPAs of all other namespaces."""
+        self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
     def settled(self) -> ControllerState:
         """The state in which nothing of the past holds a size back."""

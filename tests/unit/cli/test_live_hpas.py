@@ -138,6 +138,25 @@ def test_a_live_cluster_is_what_its_dump_is(east: FakeApiServer, tmp_path: Path)
     assert (named.code, "shop/web 2 -> 4: cpu 90% of 50%." in named.stdout) == (0, True), named.stdout
 
 
+def test_who_asks_about_one_asks_nothing_about_other_namespaces(east: FakeApiServer, tmp_path: Path) -> None:
+    """Those of its own are decided together; what was remembered of the others stays."""
+    every = json.loads(kscale("hpa", "--context", "east", "--now", NOW, "-o", "json").stdout)
+    (tmp_path / "state.json").write_text(json.dumps(every))
+    east.calls.clear()
+    words = ("explain", "hpa", "rest/still", "--context", "east", "--now", NOW, "-o", "json")
+    told = kscale(*words, "--state", tmp_path / "state.json")
+    assert told.code == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert [each["name"] for each in answer["hpas"]] == ["still"]
+    assert answer["state"]["hpas"].keys() == every["state"]["hpas"].keys()
+    others = [key for key in every["state"]["hpas"] if key != "rest/still"]
+    assert [answer["state"]["hpas"][key] for key in others] == [every["state"]["hpas"][key] for key in others]
+    assert not [call.path for call in east.calls if "/shop/" in call.path or "metrics.k8s.io" in call.path]
+    assert kscale(*words).code == 0
+    missing = kscale("explain", "hpa", "rest/web", "--context", "east")
+    assert (missing.code, "no HorizontalPodAutoscaler rest/web" in missing.stderr) == (2, True)
+
+
 def test_now_is_when_it_was_read(east: FakeApiServer) -> None:
     told = json.loads(kscale("hpa", "--context", "east", "-o", "json").stdout)
     assert east.calls

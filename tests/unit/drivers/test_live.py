@@ -23,6 +23,7 @@ from kscale.effects import (
     InBackground,
     IncreaseSize,
     Moment,
+    Observation,
     Observe,
     Outcome,
     Progress,
@@ -303,3 +304,73 @@ def test_questions_are_asked_of_the_world() -> None:
             return await live.run(machine)
 
     assert run_in_virtual_time(main, now=T0) == Node()
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """Counts what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.given = 0
+
+    def submit(self, *call: Any, **named: Any) -> Any:
+        self.given += 1
+        return super().submit(*call, **named)
+
+
+def test_steps_that_are_due_together_go_to_the_thread_together() -> None:
+    """A hundred machines of three steps: not three hundred ways to the thread. A fault of one is that one's."""
+
+    def machine(now: Moment) -> Steps[int]:
+        progress = Progress(now)
+        yield from progress.observe(Observation(name="seen"))
+        yield from progress.emit(Event(regarding=ObjectReference(), type="Normal", reason="r", message="m"))
+        return threading.get_ident()
+
+    def all_of_them(now: Moment) -> Steps[list[int]]:
+        return (yield from Progress(now).together([machine] * 100))
+
+    async def main() -> tuple[list[int], BaseException | int]:
+        async with Live(nothing, SystemClock(), worker=worker) as live:
+            found = await live.run(all_of_them)
+            faults = await asyncio.gather(live.run(faulty), live.run(machine), return_exceptions=True)
+            assert isinstance(faults[1], int)
+            return found, faults[0]
+
+    with CountingExecutor() as worker:
+        found, fault = asyncio.run(main())
+    assert isinstance(fault, ZeroDivisionError)
+    assert len(found) == 100
+    assert set(found) != {threading.get_ident()}
+    assert worker.given < 20
+
+
+def test_who_is_cancelled_before_its_step_is_taken_takes_none() -> None:
+    taken: list[str] = []
+    holding, let_go = threading.Event(), threading.Event()
+
+    def first(now: Moment) -> Steps[None]:
+        holding.set()
+        assert let_go.wait(60)
+        yield from Progress(now).observe()
+
+    def second(now: Moment) -> Steps[None]:
+        taken.append("second")
+        yield from Progress(now).observe()
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as worker:
+            async with Live(nothing, SystemClock(), worker=worker) as live:
+                running = asyncio.create_task(live.run(first))
+                while not holding.is_set():
+                    await asyncio.sleep(0)
+                waiting = asyncio.create_task(live.run(second))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                let_go.set()
+                await running
+
+    asyncio.run(main())
+    assert taken == []

@@ -231,6 +231,32 @@ def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
     assert found.records["ns/a"].scale_written == 1
 
 
+def test_who_comes_too_late_is_of_few_namespaces() -> None:
+    """What is decided anew has the metrics of its namespace asked for again."""
+    hpas = [an_hpa(f"h{i}") for i in range(6)]
+    store = SelectorStore()
+    for i, hpa in enumerate(hpas):
+        hpa.metadata.namespace = "ab"[i % 2]
+        store.put_if_absent(hpa.metadata.namespace, hpa.metadata.name)
+    steps = reconcile_all(
+        hpas,
+        KeptStates(),
+        [],
+        scales={hpa.key: a_scale(hpa.name, 0) for hpa in hpas},
+        now=NOW,
+        options=HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=1),
+        selectors=store,
+        mapper=RESTMapper(),
+        within=2 * SECOND,
+    )
+
+    def perform(action: Action, at: int) -> Outcome:
+        return Outcome(at=at + SECOND * isinstance(action, WriteStatus))
+
+    found = run_virtually(lambda _: steps, perform, now=NOW)
+    assert (found.keys, found.unfinished) == (["a/h0", "a/h2", "a/h4"], ["b/h1", "b/h3", "b/h5"])
+
+
 @pytest.mark.parametrize("since", [1, 3])
 def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None:
     """The watch says 1; when the size is to be written the API server says ``since``."""

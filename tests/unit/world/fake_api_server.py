@@ -42,15 +42,16 @@ class _Body:
             return found
         if not self._left:
             found_or_error = await self._watch.queue.get()
-            while isinstance(found_or_error, bytes) and found_or_error and not self._watch.queue.empty():
+            if isinstance(found_or_error, ConnectionFailedError):
+                raise found_or_error
+            parts = [found_or_error]
+            while parts[-1] and not self._watch.queue.empty():
                 following = self._watch.queue.get_nowait()
                 if not isinstance(following, bytes) or not following:
                     self._watch.queue.put_nowait(following)
                     break
-                found_or_error += following
-            if isinstance(found_or_error, ConnectionFailedError):
-                raise found_or_error
-            self._left = found_or_error
+                parts.append(following)
+            self._left = b"".join(parts)
         at = len(self._left) if self._cut is None or not self._left else self._cut.randrange(1, len(self._left) + 1)
         found, self._left = self._left[:at], self._left[at:]
         self._watch.reads += 1

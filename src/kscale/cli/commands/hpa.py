@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,7 +111,9 @@ def answer(
     source.check()
     source.check_alone(("--state", None if state in _NO_FILE else state))
     given, at = _state(state), _moment(now)
-    dump = _read(source, show.terminal, metrics, ControllerState() if state == "fresh" else given, options)
+    names = [name if "/" in name else f"{source.namespace or 'default'}/{name}" for name in names]
+    asked = {name.partition("/")[0] for name in names} or None
+    dump = _read(source, show.terminal, metrics, ControllerState() if state == "fresh" else given, options, asked)
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")
@@ -125,7 +127,6 @@ def answer(
     known = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
     check_namespace(source.namespace, known, show.terminal)
     if names:
-        names = [name if "/" in name else f"{source.namespace or 'default'}/{name}" for name in names]
         if source.namespace is not None:
             other = [name for name in names if not name.startswith(f"{source.namespace}/")]
             if other:
@@ -164,8 +165,9 @@ def _read(
     metrics: Sequence[str],
     state: ControllerState | None,
     options: HPAOptions,
+    namespaces: Collection[str] | None,
 ) -> Dump:
-    """What HPAs are decided from, of files or of a live cluster."""
+    """What HPAs are decided from, of files or of a live cluster, which is asked about these ``namespaces`` only."""
     with terminal.step(f"reading {source.what}") as tell, of_dump():
         if not source.live:
             return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
@@ -176,7 +178,15 @@ def _read(
 
         def question(client: Client) -> Awaitable[tuple[Dump, Listing]]:
             strict, shown = not source.skip_invalid, source.shown(tell)
-            return read_live_dump(client, SystemClock(), state=state, options=options, strict=strict, tell=shown)
+            return read_live_dump(
+                client,
+                SystemClock(),
+                state=state,
+                options=options,
+                strict=strict,
+                namespaces=namespaces,
+                tell=shown,
+            )
 
         dump, listing = source.ask(question)
     source.say_refused(listing, terminal)

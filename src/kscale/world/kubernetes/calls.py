@@ -162,7 +162,7 @@ def _status(held: KubeObject) -> dict[str, Any]:
     status = getattr(held, "status", None)
     if not isinstance(status, msgspec.Struct):
         raise TypeError(f"a {type(held).__name__} has no status")
-    known = dict.fromkeys(field.encode_name for field in msgspec.structs.fields(status))
+    known = dict.fromkeys(status.__struct_encode_fields__)  # msgspec.structs.fields works types out, for each write
     metadata: dict[str, Any] = {"resourceVersion": held.metadata.resource_version}
     if isinstance(held, HorizontalPodAutoscalerV1):  # the other half of its status
         metadata["annotations"] = {key: (held.metadata.annotations or {}).get(key) for key in STATUS_ANNOTATIONS_V1}
