@@ -417,6 +417,44 @@ def test_a_copy_may_have_the_host_name_of_a_node() -> None:
 
 
 @given(
+    nodes=st.sampled_from([63, 64, 65, 4_095, 4_096, 4_097, 9_000]),
+    full=st.sampled_from([0.0, 0.9, 0.999]),
+    skew=st.integers(1, 3),
+    seed=st.integers(0, 1 << 16),
+)
+def test_what_is_remembered_of_many_nodes(nodes: int, full: float, skew: int, seed: int) -> None:
+    """A zone's count lets nodes in again that it kept out, and no others; new nodes are looked at as well."""
+    draw = np.random.default_rng(seed)
+    zone = draw.choice(3, nodes, p=[0.9, 0.09, 0.01]).astype(np.int32)
+    slots = np.where(draw.random(nodes) < full, 0, draw.integers(1, 3, nodes))
+    engine = _engine.Engine(1)
+    engine.set_statics(np.zeros((1, 1), dtype=np.uint16))
+    engine.append_nodes(
+        np.full((1, nodes), 100), slots, np.zeros(nodes, dtype=np.int32), np.zeros(nodes, dtype=np.uint8)
+    )
+    key = engine.add_key(zone, 3)
+    engine.set_eligibility(np.ones((1, 1), dtype=np.uint8))
+    row = engine.add_row(key, np.zeros(3, dtype=np.int64), eligibility=0)
+    none, extra = np.zeros(1, dtype=np.uint8), {"spread": [(row, skew, 1, 1)], "spread_touch": [row]}
+    engine.add_classes(np.array([[1]]), np.array([[1]]), np.zeros(1, dtype=np.int32), none, none, [extra])
+    template = _engine.Template(engine, node_class=0, unschedulable=False, slots=2, free=[100], domain=[1])
+    counts = np.zeros(3, dtype=np.int64)
+    for step in range(60):
+        if step % 20 == 19:
+            engine.add(template, step)
+            zone, slots = np.append(zone, 1), np.append(slots, 2)
+        there = np.unique(zone)
+        fits = (slots >= 1) & (counts[zone] + 1 - counts[there].min() <= skew)
+        after = np.roll(fits, -engine.cursor - 1)
+        expected = (int(np.argmax(after)) + engine.cursor + 1) % len(zone) if fits.any() else -1
+        assert engine.any_node(0) == expected
+        if expected >= 0:
+            engine.place(0, expected)
+            slots[expected] -= 1
+            counts[zone[expected]] += 1
+
+
+@given(
     hosts=st.sampled_from(["in order", "from the middle", "shuffled", "some missing"]),
     nodes=st.integers(1, 200),
     counters=st.integers(0, 250),

@@ -12,8 +12,8 @@ namespace kscale::engine {
 Engine::Stamp Engine::stamp(i32 pod) const {
   Stamp now{growth_, 0};
   if (const Extra* extra = pods_->extra(pod)) {
-    for (const SpreadUse& use : extra->spread) now.versions += topology_.row(use.row).version;
-    for (const i32 r : extra->affinity) now.versions += topology_.row(r).version;
+    for (const SpreadUse& use : extra->spread) now.versions += topology_.version(use.row);
+    for (const i32 r : extra->affinity) now.versions += topology_.version(r);
   }
   return now;
 }
@@ -31,18 +31,21 @@ Engine::Candidates* Engine::candidates(i32 pod, i32 low) {
     memo_entries_ += idx(nodes() - low) + 1;
   }
   const Stamp now = stamp(pod);
-  if (!(memo->stamp == now) || low < memo->base || memo->end() > nodes())
+  if (memo->stamp.growth != now.growth || low < memo->base || memo->end() > nodes()) {
     memo->start(low, nodes(), now);
-  else
-    memo->extend(nodes());
+    return memo.get();
+  }
+  if (!(memo->stamp == now)) memo->restore(now);
+  memo->extend(nodes());
   return memo.get();
 }
 
 i32 Engine::scan_memo(i32 pod, Candidates& memo, i32 low, i32 high, const u8* acceptable) {
   for (i32 n = memo.find(low); n < high; n = memo.find(n + 1)) {
     if (!alive(n) || (acceptable && !acceptable[n])) continue;
-    if (!cordoned_[idx(n)] && check(pod, n) == kFits) return n;
-    memo.drop(n);
+    const Code no = cordoned_[idx(n)] ? kFilteredCode : check(pod, n);
+    if (no == kFits) return n;
+    memo.drop(n, no);
   }
   return -1;
 }

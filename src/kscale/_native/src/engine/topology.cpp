@@ -41,6 +41,7 @@ void log_shape(i32 r, const Row& row, Journal& journal) {
 i32 Topology::add_row(i32 key, i32 group, i32 eligibility, const i64* counts, i32 n_counts) {
   const i32 index = rows();
   Row& row = *rows_.emplace_back(std::make_shared<Row>());
+  versions_.push_back(0);
   row.key = key;
   row.group = group;
   row.eligibility = eligibility;
@@ -71,6 +72,7 @@ void Topology::settle_all(const i32* node_class, std::size_t nodes) {
 
 void Topology::clear_rows() {
   rows_.clear();
+  versions_.clear();
   spread_rows_.clear();
   totals_.clear();
 }
@@ -103,7 +105,7 @@ void Topology::count(i32 r, i32 domain, i64 delta, Journal& journal) {
   if (row.group >= 0) {
     if (journal.counters()) journal.log(Undo::kTotal, row.group, 0, 0, totals_[idx(row.group)]);
     totals_[idx(row.group)] += delta;
-    if (before <= 0 && cell > 0) ++row.version;
+    if (before <= 0 && cell > 0) ++versions_[idx(r)];
   }
   if (row.eligibility >= 0 && row.registered[idx(domain)]) {
     log_shape(r, row, journal);
@@ -114,7 +116,7 @@ void Topology::count(i32 r, i32 domain, i64 delta, Journal& journal) {
       row.min = cell;
     else if (before == row.min)
       rise(row);
-    if (row.min > minimum || delta < 0) ++row.version;
+    if (row.min > minimum || delta < 0) ++versions_[idx(r)];
   }
 }
 
@@ -130,13 +132,13 @@ void Topology::enroll(i32 r, i32 node, i32 node_class, i32 delta, Journal& journ
   nodes_of += delta;
   if (delta > 0 && nodes_of == 1) {  // a new domain; permits more only where a minimum number of domains is asked for
     log_shape(r, row, journal);
-    if (row.wants_domains) ++row.version;
+    if (row.wants_domains) ++versions_[idx(r)];
     const i64 c = row.count[idx(d)];
     recount(row, c, 1);
     if (row.domains++ == 0 || c < row.min) row.min = c;
   } else if (delta < 0 && nodes_of == 0) {  // the last node of a domain left
     log_shape(r, row, journal);
-    ++row.version;
+    ++versions_[idx(r)];
     recount(row, row.count[idx(d)], -1);
     if (--row.domains == 0)
       row.min = 0;

@@ -20,7 +20,6 @@ struct Row {
   i64 min = 0;                  // over the registered ones
   std::vector<i32> with_count;  // how many registered domains have a count
   bool wants_domains = false;   // some constraint has minDomains > 1
-  u64 version = 0;              // moves when the row may have become more permissive
 };
 
 // Topology domains of the nodes, and the counters that PodTopologySpread and InterPodAffinity look at. Copies of an
@@ -59,6 +58,7 @@ class Topology {
   i32 rows() const { return static_cast<i32>(rows_.size()); }
   const Row& row(i32 r) const { return *rows_[idx(r)]; }
   i64 total(i32 group) const { return totals_[idx(group)]; }
+  u64 version(i32 r) const { return versions_[idx(r)]; }  // rises when the row may have become more permissive
   const std::vector<i32>& spread_rows() const { return spread_rows_; }
   void want_domains(i32 r) { own(r).wants_domains = true; }
   // Count every node that is there in the rows it is eligible for, and find their minima.
@@ -116,6 +116,7 @@ class Topology {
   std::size_t node_classes_ = 0;
   std::vector<u8> eligible_;
   std::vector<std::shared_ptr<Row>> rows_, rows_before_;
+  std::vector<u64> versions_;  // [row]; not put back with counters
   std::vector<i32> spread_rows_;
   std::vector<i64> totals_, totals_before_;
 };
