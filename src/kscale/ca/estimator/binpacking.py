@@ -159,7 +159,7 @@ def estimate_groups(
 ) -> EstimateResult:
     """One estimate on a session that holds the pods' classes; ``number``: the template's there."""
     limit = max(min(node_limit(options), MOST), -1)
-    order = decreasing(pods.asked, template)
+    order = decreasing(pods.asks, pods.asked, template)
     packed = order
     fast = -1
     if options.fast_path:

@@ -33,15 +33,20 @@ class GroupedPods:
         self.unique, of_pod = snapshot.distinct_classes(records)
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
-        self.asked = np.zeros((len(self.starts) - 1, 2))
-        """float64[groups, 2]: cpu and memory of a group's first pod; an empty group asks for nothing."""
+        self.asks = np.zeros(len(self.starts) - 1, dtype=np.intp)
+        """int[groups]: what a group's first pod asks for, as a row of ``asked``; an empty group asks for nothing."""
+        self.asked = np.zeros((1, 2))
+        """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
         self.counted: NDArray[np.int64] | None = None
         """``class_counts``, once somebody asked."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
         some = np.flatnonzero(np.diff(self.starts) > 0)
         if len(some):
-            self.asked[some] = np.array(taken, dtype=np.float64)[self.class_of[self.starts[some]]]
+            rows: dict[tuple[int, int], int] = {(0, 0): 0}
+            of_class = np.array([rows.setdefault(each, len(rows)) for each in taken], dtype=np.intp)
+            self.asked = np.array(list(rows), dtype=np.float64)
+            self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
     def restricted(self, groups: NDArray[np.int64]) -> GroupedPods:
         """The same pods, some of the groups, in the order given."""
@@ -51,7 +56,7 @@ class GroupedPods:
         positions, part.starts = self.spread(groups)
         part.members = self.members[positions]
         part.class_of = self.class_of[positions]
-        part.asked = self.asked[groups]
+        part.asks = self.asks[groups]
         part.counted = None
         return part
 

@@ -12,8 +12,9 @@ from kscale.objects.requests import CPU, MEMORY
 __all__ = ["decreasing"]
 
 
-def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.int64]:
-    """Groups by falling score: int64[groups]; equal ones keep their order. ``asked``: float64[groups, 2]: cpu, memory.
+def decreasing(asks: NDArray[np.intp], asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.int64]:
+    """Groups by falling score: int64[groups]; equal ones keep their order. ``asks``: int[groups], rows of ``asked``:
+    float64[K, 2]: cpu, memory.
 
     The score is upstream's: requests relative to allocatable; other resources do not count. Upstream takes the requests
     with the pod's status here, and as they read: a huge one wraps to a negative number.
@@ -25,4 +26,6 @@ def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np
     for column, amount in enumerate(amounts):
         if amount > 0:
             score += asked[:, column] / float(amount)
-    return np.argsort(-score, kind="stable")
+    _, place = np.unique(-score, return_inverse=True)
+    small = place.astype(np.uint16) if len(place) <= 1 << 16 else place  # few bits are sorted without comparing
+    return np.argsort(small[asks], kind="stable")
