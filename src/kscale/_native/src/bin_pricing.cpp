@@ -30,12 +30,16 @@ class Filler {
   }
 
   double relax(std::ptrdiff_t kind) {
+    if (kind == kind_) return bound_;  // nothing here changes what it depends on
+    kind_ = kind;
     select(kind);
     begin();
     const std::size_t patience = 20 * (item_.size() + rows_);
     for (std::size_t step = 0; step < patience; ++step)
       if (!pivot()) break;
-    return bound();
+    bound_ = bound();
+    ranked_ = false;
+    return bound_;
   }
 
   void weights(double* out) const {
@@ -198,22 +202,35 @@ class Filler {
 
   void floor_of_relaxation() {
     const std::size_t n = item_.size();
+    if (!ranked_) rank();
     std::copy(capacity_, capacity_ + rows_, rest_.begin());
     take_.assign(n, 0);
-    order_.resize(n);
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    density_.resize(n);
     if (kept_ < n) put(kept_, 1);
     for (std::size_t i = 0; i < n; ++i) {
       double part = at_upper_[i] ? static_cast<double>(limit_[i]) : 0.0;
       if (position_[i] >= 0) part = std::clamp(level_[static_cast<std::size_t>(position_[i])], 0.0, static_cast<double>(limit_[i]));
       put(i, std::min(static_cast<std::int64_t>(part + 1e-9), limit_[i]) - take_[i]);
+    }
+  }
+
+  // The items by value per weight, and the highest price of those that are tried as a third.
+  void rank() {
+    const std::size_t n = item_.size();
+    order_.resize(n);
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    density_.resize(n);
+    for (std::size_t i = 0; i < n; ++i) {
       double weight = 1e-12;
       for (std::size_t r = 0; r < rows_; ++r) weight += dual_[r] * share_[i * rows_ + r];
       density_[i] = price_[i] / weight;
     }
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return density_[a] > density_[b]; });
+    third_ = 0;
+    for (std::size_t p = 0; p < partners(); ++p) third_ = std::max(third_, price_[order_[p]]);
+    ranked_ = true;
   }
+
+  std::size_t partners() const { return std::min(item_.size(), static_cast<std::size_t>(kSwapPartners)); }
 
   // As many as fit, `wanted` at most.
   void put(std::size_t i, std::int64_t wanted) {
@@ -244,16 +261,16 @@ class Filler {
   // The best of: one item out, another in, and a third if it fits. False if nothing gains.
   bool exchange() {
     const std::size_t n = item_.size(), none = n;
-    const std::size_t partners = std::min(n, static_cast<std::size_t>(kSwapPartners));
     double best = 1e-9;
     std::size_t out = none, in = none, more = none;
     for (std::size_t a = 0; a < n; ++a) {
       if (take_[a] == (a == kept_ ? 1 : 0)) continue;
       for (std::size_t b = 0; b < n; ++b) {
+        if (price_[b] - price_[a] + third_ <= best) continue;  // whatever the third is
         if (b == a || take_[b] >= limit_[b] || !fits(a, b, none)) continue;
         double extra = 0;
         std::size_t third = none;
-        for (std::size_t p = 0; p < partners; ++p) {
+        for (std::size_t p = 0; p < partners(); ++p) {
           const std::size_t c = order_[p];
           if (price_[c] <= extra || take_[c] + (c == b) >= limit_[c] || !fits(a, b, c)) continue;
           extra = price_[c];
@@ -285,6 +302,9 @@ class Filler {
   std::vector<std::size_t> in_basis_, order_;
   std::vector<std::ptrdiff_t> position_;  // of a variable in the basis, -1 = outside
   std::vector<char> at_upper_;
+  std::ptrdiff_t kind_ = -1;  // the one that was relaxed last
+  double bound_ = 0, third_ = 0;
+  bool ranked_ = false;
   std::size_t kept_ = 0;  // position of the class that must stay, or behind the last
 };
 

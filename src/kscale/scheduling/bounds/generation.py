@@ -26,6 +26,7 @@ _FEW_NODES = 100_000  # of a search, as long as searches of so many find somethi
 _MOST_NODES = 1_600_000
 _HITS = 12  # kinds with a new filling after which the program is solved again
 _SMOOTHING = 0.7  # share of the best prices so far in those that are asked about
+_CALMING = 0.7  # share of the prices asked about before in the next ones of a single kind: its program's own jump about
 _UNITS, _UNITS_OF_ONE = 8_000, 2_500  # of a table: what is lost by rounding has to be searched
 _BATCH = 4  # searches at a time
 _SWAPS = 6
@@ -66,6 +67,7 @@ class Generation:
         self._enough = enough
         self._known, self._to_prove = known, prove
         self._best: NDArray[np.float64] | None = None  # the prices of the best bound
+        self._calm: NDArray[np.float64] | None = None  # those asked about last, of a single kind
         self._nodes = _FEW_NODES
         self._share = _SLACK
         self._tiers: list[Tier] | None = None
@@ -91,13 +93,15 @@ class Generation:
         smoothing = 0.0
         while True:
             solved = self.solved = self._solve()
+            added = self._look_calmly(solved)
+            if added >= _FEW_COLUMNS and not self.effort.over:
+                continue
             prices = solved.prices
             if self._best is not None and smoothing:
                 prices = smoothing * self._best + (1.0 - smoothing) * prices
-            relaxed = self._relax(prices, solved.ask)
-            added = self._add_relaxed(relaxed, solved)
-            if added < _FEW_COLUMNS:
-                added += self._add_around(prices, relaxed, solved)
+            relaxed, more = self._look(prices, solved)
+            added += more
+            self._calm = prices if self._integral else None
             if not self._to_prove:
                 if not added:
                     return
@@ -141,6 +145,21 @@ class Generation:
         self.rounds += 1
         self.effort.spend(300 + len(self.master.pattern) + solved.iterations * (10 + self.kinds.classes // 4))
         return solved
+
+    def _look_calmly(self, solved: Solved) -> int:
+        """New columns at prices between those asked about last and the program's own, as long as there is no bound."""
+        if self._calm is None or self._best is not None:
+            return 0
+        self._calm = _CALMING * self._calm + (1.0 - _CALMING) * solved.prices
+        return self._look(self._calm, solved)[1]
+
+    def _look(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
+        """(hints at some prices, how many new columns they gave)."""
+        relaxed = self._relax(prices, solved.ask)
+        added = self._add_relaxed(relaxed, solved)
+        if added < _FEW_COLUMNS:
+            added += self._add_around(prices, relaxed, solved)
+        return relaxed, added
 
     def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64]) -> Relaxed:
         kinds = self.kinds

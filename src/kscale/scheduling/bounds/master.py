@@ -90,14 +90,15 @@ class Master:
     def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
         """Add fillings ``patterns`` int[N, K] of the kinds ``kinds`` int[N]; how many are neither empty nor known."""
         whole = np.ascontiguousarray(patterns, dtype=np.int64)
-        before = len(self.kind)
+        known, before = self._known, len(self.kind)
+        text, size = whole.tobytes(), whole.shape[1] * whole.itemsize
+        numbers = kinds.tolist()
         for i in np.flatnonzero(whole.any(axis=1)).tolist():
-            pattern = whole[i]
-            key = int(kinds[i]), pattern.tobytes()
-            if key not in self._known:
-                self._known.add(key)
-                self.kind.append(key[0])
-                self.pattern.append(pattern)
+            key = numbers[i], text[i * size : (i + 1) * size]
+            if key not in known:
+                known.add(key)
+                self.kind.append(numbers[i])
+                self.pattern.append(whole[i])
         fresh = len(self.kind) - before
         self._columns(fresh)
         return fresh
@@ -113,8 +114,9 @@ class Master:
             bounded = np.flatnonzero(self._row_of[kinds] >= 0)
             own[bounded, self._row_of[kinds[bounded]]] = 1.0
             parts.append(own)
-        parts.append(self.kinds.rows[:, kinds].T.astype(np.float64))
-        matrix = np.hstack(parts)
+        if len(self.kinds.rows):
+            parts.append(self.kinds.rows[:, kinds].T.astype(np.float64))
+        matrix = np.hstack(parts) if len(parts) > 1 else parts[0]
         column, row = np.nonzero(matrix)
         starts = np.searchsorted(column, np.arange(last)).astype(np.int32)
         cost, zero = self._cost[kinds], np.zeros(last)
