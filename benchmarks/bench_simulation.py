@@ -2,6 +2,9 @@
 
 ``2m``: the first two minutes, in which all pods are made, placed and started; ``12m``: ten more. With ``vpa`` every app
 has a VPA beside, which recommends memory. The figure of a day is the first and 1,438 times a tenth of the difference.
+``test_pod_events``: without autoscalers, all pods of these apps come at once, go at once, and come again. What is
+counted is what the API of the world tells of pods: made, bound, started, ready, told to end, gone.
+
 ``KSCALE_BENCH_SCALE`` (default 1) multiplies the cluster: 1 is 1,000 nodes, 30,000 pods and 200 HPAs.
 """
 
@@ -9,12 +12,17 @@ from __future__ import annotations
 
 import os
 import random
+import time
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from kscale.simulation import Scenario, Simulation, build, simulate
+from kscale.effects import SECOND
+from kscale.simulation import Scenario, Setup, Simulation, build, simulate
+from kscale.world.simulated.world import SimulatedWorld
 
 SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))
 NODES, APPS, EACH = max(10, round(1_000 * SCALE)), max(2, round(200 * SCALE)), 150
@@ -77,6 +85,45 @@ def run(horizon: str, *, vpa: bool) -> Simulation:
         "controllers": {"horizontal": {}, "clusterAutoscaler": {}} | (VPA if vpa else {}),
     }  # fmt: skip
     return simulate(build(msgspec.convert(data, Scenario)))
+
+
+def coming_and_going() -> Setup:
+    """The apps without HPAs and load, which lose all their pods after one minute and have them again after two."""
+    apps = [app(number, random.Random(1))[0][0] for number in range(APPS)]
+    data = {
+        "apiVersion": "kscale.dev/v1alpha1",
+        "kind": "Simulation",
+        "horizon": "3m",
+        "objects": apps,
+        "groups": [
+            {"id": "pool", "max": NODES, "target": NODES, "template": {
+                "metadata": {"name": "m"}, "status": {"allocatable": ROOM, "capacity": ROOM}}}
+        ],
+        "pods": [{"start": "2s", "readiness": "8s"}],
+        "controllers": {},
+    }  # fmt: skip
+    setup = build(msgspec.convert(data, Scenario))
+    world = setup.world
+    for minute, replicas in ((1, 0), (2, EACH)):
+        world.time.at(world.time.now + minute * 60 * SECOND, partial(scale_all, world, replicas))
+    return setup
+
+
+def scale_all(world: SimulatedWorld, replicas: int) -> None:
+    for each in list(world.api.of("Deployment").values()):
+        world.api.put(replace(each, spec=replace(each.spec, replicas=replicas)))
+
+
+def test_pod_events(benchmark) -> None:  # type: ignore[no-untyped-def]
+    setup = coming_and_going()
+    begin = time.process_time()
+    found = benchmark.pedantic(simulate, args=(setup,), rounds=1, iterations=1).report
+    seconds = time.process_time() - begin
+    pods = APPS * EACH
+    assert found.pod_events == (4 + 2 + 4) * pods
+    assert (found.pending.at_end, found.pending.pods) == (0, 2 * pods)
+    print(f"\n{found.pod_events:,} pod events, {found.pod_events / seconds:,.0f} a second of CPU time")
+    benchmark.extra_info["pod events"] = found.pod_events
 
 
 @pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])

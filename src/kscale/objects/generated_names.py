@@ -14,7 +14,8 @@ __all__ = ["next_name", "pods_made_for", "with_name"]
 _Object = TypeVar("_Object", bound=KubeObject)
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Those of upstream's random suffixes."""
-_ADDED: Final = 5
+_TWO: Final = [low + high for high in _LETTERS for low in _LETTERS]
+_THREE: Final = [low + more for more in _TWO for low in _LETTERS]  # five characters, the lowest digit first
 
 
 def pods_made_for(owner: KubeObject) -> str:
@@ -46,8 +47,5 @@ def next_name(kind: str, namespace: str, begins: str, made: Counter[str]) -> str
 
     number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
     made[start] += 1
-    name = begins
-    for _ in range(_ADDED):
-        number, at = divmod(number, len(_LETTERS))
-        name += _LETTERS[at]
-    return name
+    number, first = divmod(number, len(_THREE))
+    return begins + _THREE[first] + _TWO[number % len(_TWO)]

@@ -8,6 +8,7 @@ from kscale.effects import Moment, VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.requests import CPU, demand
 from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
+from kscale.world.simulated.pods import finished
 
 __all__ = ["Ledger", "quantile"]
 
@@ -73,10 +74,14 @@ class Ledger:
     def _pods(self, changes: Changes[Pod]) -> None:
         known: dict[tuple[int, ...], int] = {}
         for _, old, new in changes:
+            if old is not None and new is not None and old.spec is new.spec and not (
+                finished(old) or finished(new)) and (
+                old.metadata.deletion_timestamp is new.metadata.deletion_timestamp):  # fmt: skip
+                continue  # what is looked at is as it was
             pod = old if new is None else new
             assert pod is not None
             uid = pod.metadata.uid
-            there = new is not None and new.status.phase not in ("Succeeded", "Failed")
+            there = new is not None and not finished(new)
             bound = there and bool(pod.spec.node_name)
             waits = there and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
             if bound != (uid in self._cores) or waits != (uid in self._pending) or (bound and old is not None and (

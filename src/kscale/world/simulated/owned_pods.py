@@ -47,8 +47,10 @@ class _Pods:
     def put(self, key: str, pod: Pod, state: int) -> None:
         """A pod as it is now."""
         self.pods[key] = pod
-        self._count(self.states.get(key, _GOING), state)
-        self.states[key] = state
+        before = self.states.get(key)
+        if before != state:
+            self._count(_GOING if before is None else before, state)
+            self.states[key] = state
 
     def drop(self, key: str) -> None:
         """One that is gone."""
@@ -93,10 +95,15 @@ class OwnedPods:
     def _pods(self, changes: Changes[Pod]) -> None:
         owners: dict[str, tuple[OwnerReference, str]] = {}
         ready: dict[int, bool] = {}
+        controllers: dict[int, OwnerReference | None] = {}  # by identity of references, which many have in common
         for key, old, new in changes:
             pod = old if new is None else new
             assert pod is not None
-            owner = controller_of(pod.metadata)
+            references = id(pod.metadata.owner_references)
+            if references in controllers:
+                owner = controllers[references]
+            else:
+                owner = controllers[references] = controller_of(pod.metadata)
             if owner is None:
                 continue
             held = self._of.get(owner.uid)

@@ -5,6 +5,7 @@ Who makes, binds and deletes pods goes by these; the kubelet does the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,7 +23,17 @@ from kscale.objects.meta import Condition
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.shared_parts import SharedParts
 
-__all__ = ["bound", "delete_pod", "disrupted", "ended", "finished", "started", "unschedulable", "with_ready"]
+__all__ = [
+    "bound",
+    "delete_pod",
+    "delete_pods",
+    "disrupted",
+    "ended",
+    "finished",
+    "started",
+    "unschedulable",
+    "with_ready",
+]
 
 _GRACE: Final = 30  # seconds; what the API server fills in
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -135,16 +146,25 @@ def ended(pod: Pod, at: str) -> Pod:
 
 def delete_pod(api: ApiObjects, pod: Pod, grace: int | None = None) -> None:
     """What the API server does when a pod is deleted: one that no kubelet has is gone, another is told to end."""
-    seconds = grace
-    if seconds is None:
-        seconds = pod.spec.termination_grace_period_seconds
-    seconds = _GRACE if seconds is None else max(seconds, 0)
-    if not pod.spec.node_name or finished(pod) or seconds == 0:
-        api.remove(pod)
-        return
-    told = pod.metadata
-    if told.deletion_timestamp is not None and seconds >= (told.deletion_grace_period_seconds or 0):
-        return
-    second = api.now // 10**9 + seconds
-    metadata = replace(pod.metadata, deletion_timestamp=to_text(second * 10**9), deletion_grace_period_seconds=seconds)
-    api.put(replace(pod, metadata=metadata))
+    delete_pods(api, (pod,), grace)
+
+
+def delete_pods(api: ApiObjects, pods: Iterable[Pod], grace: int | None = None) -> None:
+    """:func:`delete_pod` for different pods, which go together, and are told to end together."""
+    gone: list[str] = []
+    told: list[tuple[str, Pod]] = []
+    for pod in pods:
+        metadata, seconds = pod.metadata, grace
+        if seconds is None:
+            seconds = pod.spec.termination_grace_period_seconds
+        seconds = _GRACE if seconds is None else max(seconds, 0)
+        if not pod.spec.node_name or finished(pod) or seconds == 0:
+            gone.append(pod.key)
+        elif metadata.deletion_timestamp is None or seconds < (metadata.deletion_grace_period_seconds or 0):
+            ends = to_text((api.now // 10**9 + seconds) * 10**9)
+            metadata = replace(metadata, deletion_timestamp=ends, deletion_grace_period_seconds=seconds)
+            told.append((pod.key, replace(pod, metadata=metadata)))
+    if gone:
+        api.remove_pods(gone)
+    if told:
+        api.put_pods(told)

@@ -21,7 +21,7 @@ from kscale.objects.workloads import replica_set_of
 from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
-from kscale.world.simulated.pods import delete_pod, finished
+from kscale.world.simulated.pods import delete_pods, finished
 
 __all__ = ["Deployments", "ReplicaSets", "ReplicationControllers", "in_order_of_deletion"]
 
@@ -85,8 +85,7 @@ class ReplicaSets(Controller):
         elif wanted < active:
             pods = self._owned.of(held.metadata.uid).values()
             those = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
-            for pod in in_order_of_deletion(those, self._api.now)[: active - wanted]:
-                delete_pod(self._api, pod)
+            delete_pods(self._api, in_order_of_deletion(those, self._api.now)[: active - wanted])
         self._tell(held)
 
     def _tell(self, held: ReplicaSet | ReplicationController) -> None:

@@ -62,6 +62,9 @@ class Scheduler:
 
     def _pods(self, changes: Changes[Pod]) -> None:
         for key, before, after in changes:
+            if not self._refused and before is not None and before.spec.node_name and (
+                after is not None and after.spec.node_name):  # fmt: skip
+                continue  # it has its node, and nobody waits for what it leaves
             if after is None or finished(after):
                 if before is not None:
                     self._waiting.pop(key, None)

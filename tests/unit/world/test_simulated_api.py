@@ -1,0 +1,225 @@
+"""The API server of the simulated world: versions, conflicts, statuses, watches and columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kscale import InputError
+from kscale.effects import (
+    SECOND,
+    ApiError,
+    Create,
+    Delete,
+    Get,
+    GetScale,
+    IncreaseSize,
+    List,
+    Patch,
+    PatchOperation,
+    PutScale,
+    Refresh,
+    WriteStatus,
+)
+from kscale.objects.apps import StatefulSet
+from kscale.objects.core import ConfigMap
+from kscale.objects.decode import from_dict
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+from kscale.snapshot.cluster import Cluster
+from kscale.world.protocols import Change, TellingStores, Watch
+from kscale.world.simulated.world import WorldOptions
+from unit.world.simulated_cases import (
+    QUICK,
+    deployment,
+    done,
+    named,
+    node,
+    pods,
+    refused,
+    run,
+    scale,
+    workload,
+    world_of,
+)
+
+
+def test_versions_conflicts_and_what_is_not_there() -> None:
+    world = world_of(deployment(), options=QUICK)
+    run(world, 5)
+    assert refused(world, Get(kind="Node", name="none")).is_not_found
+    held = world.api.find("Node", "pool-0")
+    taint = {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
+    version = done(
+        world, Patch(kind="Node", name="pool-0", patch=taint, resource_version=held.metadata.resource_version)
+    )
+    assert version == world.api.find("Node", "pool-0").metadata.resource_version != held.metadata.resource_version
+    stale = Patch(kind="Node", name="pool-0", patch=taint, resource_version=held.metadata.resource_version)
+    assert refused(world, stale).is_conflict
+    read = done(world, GetScale(namespace="shop", resource="deployments.apps", name="web"))
+    scale(world, 2)
+    assert named(world, "web").metadata.generation == 2
+    put = PutScale(namespace="shop", resource="deployments.apps", scale=read, replicas=3)
+    assert refused(world, put).is_conflict
+    made = ConfigMap(metadata=ObjectMeta(name="c", namespace="kube-system"), data={"a": "1"})
+    done(world, Create(made))
+    assert refused(world, Create(made)).is_already_exists
+    done(world, Patch(kind="ConfigMap", namespace="kube-system", name="c", patch={"data": {"a": None, "b": "2"}}))
+    assert done(world, Get(kind="ConfigMap", namespace="kube-system", name="c")).data == {"b": "2"}
+    done(world, Delete(kind="ConfigMap", namespace="kube-system", name="c"))
+    assert refused(world, Delete(kind="ConfigMap", namespace="kube-system", name="c")).is_not_found
+
+
+def test_a_status_is_written_at_its_version_only_and_changes_nothing_else() -> None:
+    world = world_of(deployment(), options=QUICK)
+    run(world, 5)
+    held = named(world, "web")
+    other = replace(held, spec=replace(held.spec, replicas=9), status=replace(held.status, replicas=7))
+    done(world, WriteStatus(other))
+    assert (named(world, "web").spec.replicas, named(world, "web").metadata.generation) == (1, 1)
+    assert refused(world, WriteStatus(other)).is_conflict
+
+
+def test_what_a_driver_watches() -> None:
+    world = world_of(deployment(replicas=5), options=WorldOptions(watch_lag=3 * SECOND))
+    stores: TellingStores = world.stores([
+        Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName=,status.phase!=Failed", typed=True),
+        Watch(kind="Node", api_version="v1"),
+    ])  # fmt: skip
+    told: list[Change] = []
+    stop = stores.subscribe(lambda change: told.append(change) if change is not None else None)
+    run(world, 2.5)
+    assert (told, stores.snapshot().nodes) == ([], ())
+    run(world, 1)
+    assert stores.snapshot().nodes == ("pool-0",)
+    assert Counter((each.old is None, each.new is None) for each in told) == {
+        (True, False): 5,
+        (False, False): 1,
+        (False, True): 4,
+    }
+    assert [pod.spec.node_name for pod in stores.objects("Pod")] == [""]
+    assert len(stores.pods_of(["pool-0"])) == 4
+    stop()
+    with pytest.raises(InputError, match=r"cannot select by 'spec\.size=3'"):
+        world.stores([Watch(kind="Pod", api_version="v1", field_selector="spec.size=3", typed=True)])
+
+
+def test_columns_are_those_of_the_objects() -> None:
+    """Also of pods that came back under their names between two looks, and of pods that came and went."""
+    world = world_of(deployment(replicas=6), from_dict(workload("StatefulSet", "db", 2, cpu="250m"), StatefulSet))
+    for seconds in (0, 1, 3, 3, 3, 3):
+        run(world, seconds)
+        found, fresh = world.view.snapshot(), Cluster(texts="pending")
+        for kind in ("Node", "Pod"):
+            for item in world.api.of(kind).values():
+                fresh.apply(item)
+        wanted = fresh.snapshot()
+        assert (found.pods, found.pending, found.counts) == (wanted.pods, wanted.pending, wanted.counts)
+        assert {name: list(used) for name, used in found.used.items()} == {
+            name: list(used) for name, used in wanted.used.items()
+        }
+        of = [each.metadata.uid for each in world.view.cluster.pods()]
+        assert of == [each.metadata.uid for each in fresh.pods()]
+        for name in ("db-0", "db-1"):
+            if world.api.find("Pod", f"shop/{name}") is not None:
+                done(world, Delete(kind="Pod", namespace="shop", name=name, grace_period_seconds=0))
+        scale(world, 6 if named(world, "web").spec.replicas == 2 else 2)
+
+
+def test_refusals_and_delays_are_the_tests_to_choose() -> None:
+    world = world_of(options=QUICK)
+    world.perform.fault = lambda action, now: ApiError("no") if isinstance(action, IncreaseSize) else 7
+    assert refused(world, IncreaseSize(group="pool", delta=1)).message == "no"
+    assert world.perform(Refresh(), world.time.now).at == world.time.now + 7
+    assert world.cloud.refresh()[0].target_size == 1
+
+
+def test_nodes_of_no_group_and_lists() -> None:
+    world = world_of(node("bare"), deployment(replicas=5), options=QUICK)
+    run(world, 5)
+    assert {each for _, each, _ in pods(world)} == {"pool-0", "bare"}
+    found = done(world, List(kind="Pod", namespace="shop", selector="app=web", watched=False))
+    assert len(found) == 5
+    assert len(done(world, List(kind="Pod", nodes=("bare", "pool-0")))) == 5
+
+
+@pytest.mark.parametrize("kind", ["VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"])
+@pytest.mark.parametrize("op", ["add", "replace"])
+def test_a_status_that_is_patched_in_whole(kind: str, op: str) -> None:
+    world = world_of()
+    made = {"apiVersion": "autoscaling.k8s.io/v1", "kind": kind, "metadata": {"name": "v", "namespace": "shop"}}
+    world.add(from_dict({**made, "spec": {}, "status": _STATUSES[kind][0]}, KINDS[kind]))
+    before = world.api.get(kind, "shop", "v")
+    operation = PatchOperation(op, "/status", _STATUSES[kind][1])
+    of = "status" if kind == "VerticalPodAutoscaler" else ""  # checkpoints have no sub-resource
+    done(world, Patch(kind=kind, namespace="shop", name="v", subresource=of, type="json", patch=(operation,)))
+    after = world.api.get(kind, "shop", "v")
+    assert after.status == from_dict({**made, "status": _STATUSES[kind][1]}, KINDS[kind]).status
+    assert after.status != before.status
+    assert int(after.metadata.resource_version) == int(before.metadata.resource_version) + 1
+    assert replace(after.metadata, resource_version=before.metadata.resource_version) == before.metadata
+
+
+KINDS = {each.__name__: each for each in (VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint)}
+
+
+_CONDITION = {"type": "RecommendationProvided", "status": "True", "lastTransitionTime": None}
+
+
+_STATUSES = {
+    "VerticalPodAutoscaler": (
+        {"conditions": [{**_CONDITION, "status": "False"}]},
+        {"conditions": [_CONDITION], "recommendation": {"containerRecommendations": [{"containerName": "c"}]}},
+    ),
+    "VerticalPodAutoscalerCheckpoint": ({"version": "v3", "totalSamplesCount": 1}, {"totalSamplesCount": 2}),
+}
+
+
+def test_a_status_without_the_sub_resource_is_not_written() -> None:
+    world = world_of()
+    made: dict[str, Any] = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler"}
+    made |= {"metadata": {"name": "v", "namespace": "shop"}, "status": {"conditions": [_CONDITION]}}
+    world.add(from_dict(made, VerticalPodAutoscaler))
+    asked = {"kind": "VerticalPodAutoscaler", "namespace": "shop", "name": "v", "type": "json"}
+    done(world, Patch(**asked, patch=(PatchOperation("replace", "/status", {}),)))
+    assert world.api.get("VerticalPodAutoscaler", "shop", "v").status.conditions
+
+
+def test_pods_that_change_together_are_told_together() -> None:
+    world = world_of(node("n"), deployment("web", 3), options=QUICK)
+    told: list[list[str]] = []
+    world.api.listen("Pod", lambda changes: told.append([key for key, _, _ in changes]))
+    run(world, 5)
+    keys = list(world.api.of("Pod"))
+    assert len(keys) == 3
+    assert told[0] == keys
+    assert all(each == keys for each in told)  # made, bound, started
+    told.clear()
+    scale(world, 0)
+    run(world, 10)
+    assert [sorted(each) for each in told] == [sorted(keys)] * 2  # told to end, gone
+
+
+def test_applying_and_deleting() -> None:
+    world = world_of(node("n"), deployment("web", 1), options=QUICK)
+    run(world, 5)
+    held = world.api.get("Deployment", "shop", "web")
+    assert held.status.ready_replicas == 1
+    made = replace(deployment("web", 2), metadata=ObjectMeta(name="web", namespace="shop", labels={"a": "b"}))
+    after = world.apply(made)
+    assert (after.metadata.uid, after.metadata.labels, after.status) == (held.metadata.uid, {"a": "b"}, held.status)
+    assert after.metadata.generation == 2
+    run(world, 5)
+    assert len(pods(world)) == 2
+    pod = next(iter(world.api.of("Pod").values()))
+    world.apply(replace(pod, metadata=replace(pod.metadata, labels={}), spec=replace(pod.spec, node_name="")))
+    assert world.api.find("Pod", pod.key).spec.node_name == "n"
+    for _ in range(2):  # what is not there is not missed
+        world.delete("Deployment", "shop/web")
+    run(world, 60)
+    assert pods(world) == []
+    world.apply(replace(deployment("new", 1), metadata=ObjectMeta(name="new")))
+    assert world.api.find("Deployment", "default/new") is not None

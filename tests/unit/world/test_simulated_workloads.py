@@ -1,0 +1,115 @@
+"""Workloads of the simulated world: which pods they make, and which they give up."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kscale.effects import (
+    SECOND,
+)
+from kscale.objects.apps import DaemonSet, StatefulSet
+from kscale.objects.batch import Job
+from kscale.objects.conditions import find, pod_ready
+from kscale.objects.decode import from_dict
+from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.world import WorldOptions
+from unit.world.simulated_cases import (
+    deployment,
+    named,
+    pod_template,
+    pods,
+    run,
+    scale,
+    workload,
+    world_of,
+)
+
+
+def test_a_deployment_has_its_pods_and_says_so() -> None:
+    times = PodTimes(pull=Spread.fixed(2 * SECOND), start=Spread.fixed(SECOND), readiness=Spread.fixed(4 * SECOND))
+    world = world_of(deployment(replicas=3), options=WorldOptions(pods=times))
+    run(world, 0)
+    assert pods(world) == [("web", "pool-0", "Pending")] * 3
+    run(world, 3)
+    assert pods(world) == [("web", "pool-0", "Running")] * 3
+    assert named(world, "web").status.ready_replicas == 0
+    run(world, 4)
+    status = named(world, "web").status
+    assert (status.replicas, status.ready_replicas, status.observed_generation) == (3, 3, 1)
+    assert all(pod_ready(pod) for pod in world.api.of("Pod").values())
+
+
+def test_a_deployment_that_shrinks_gives_up_pods_that_are_not_ready_first() -> None:
+    world = world_of(deployment(replicas=5))
+    run(world, 10)
+    scale(world, 4)
+    run(world, 10)
+    assert pods(world) == [("web", "pool-0", "Running")] * 4
+    scale(world, 0)
+    run(world, 10)
+    assert pods(world) == []
+    assert named(world, "web").status.replicas == 0
+
+
+def test_a_cost_of_deletion_that_is_no_number_is_none() -> None:
+    template = pod_template("web", cpu="500m")
+    template["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": "high"}
+    world = world_of(deployment(replicas=3, spec={"template": template}))
+    run(world, 10)
+    scale(world, 1)
+    run(world, 10)
+    assert len(pods(world)) == 1
+
+
+def test_a_stateful_set_comes_in_order_and_goes_in_reverse() -> None:
+    item = from_dict(workload("StatefulSet", "db", 3, cpu="500m"), StatefulSet)
+    world = world_of(item)
+    run(world, 0.5)
+    assert [pod.name for pod in world.api.of("Pod").values()] == ["db-0"]
+    run(world, 10)
+    assert [pod.name for pod in world.api.of("Pod").values()] == ["db-0", "db-1", "db-2"]
+    held = world.api.get("StatefulSet", "shop", "db")
+    world.api.put(replace(held, spec=replace(held.spec, replicas=1)))
+    run(world, 0.5)
+    assert [pod.name for pod in world.api.of("Pod").values() if pod.metadata.deletion_timestamp is None] == [
+        "db-0", "db-1"
+    ]  # fmt: skip
+    run(world, 10)
+    assert [pod.name for pod in world.api.of("Pod").values()] == ["db-0"]
+
+
+def test_a_daemon_set_has_a_pod_on_each_node_and_none_on_one_that_is_gone() -> None:
+    item = from_dict(workload("DaemonSet", "agent", None, cpu="100m"), DaemonSet)
+    world = world_of(item, size=2)
+    run(world, 5)
+    assert sorted(pods(world)) == [("agent", "pool-0", "Running"), ("agent", "pool-1", "Running")]
+    world.cloud.delete_nodes("pool", [world.api.find("Node", "pool-0")])
+    run(world, 40)
+    assert pods(world) == [("agent", "pool-1", "Running")]
+    world.cloud.increase_size("pool", 1)
+    run(world, 70)
+    assert sorted(pods(world)) == [("agent", "pool-1", "Running"), ("agent", "pool-2", "Running")]
+
+
+def test_a_job_ends_when_enough_pods_have() -> None:
+    spec = {"completions": 5, "parallelism": 2, "template": pod_template("batch", cpu="500m")}
+    item = from_dict(workload("Job", "batch", None, spec=spec), Job)
+    world = world_of(item, options=WorldOptions(pods=PodTimes(work=Spread.fixed(10 * SECOND))))
+    run(world, 5)
+    assert len(pods(world)) == 2
+    run(world, 60)
+    held = world.api.get("Job", "shop", "batch")
+    assert (held.status.succeeded, held.status.active, pods(world)) == (5, 0, [])
+    assert find(held.status.conditions, "Complete") is not None
+
+
+def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
+    spec = {"parallelism": 3, "template": pod_template("batch", cpu="500m")}
+    item = from_dict(workload("Job", "batch", None, spec=spec), Job)
+    work = Spread(((0, 60 * SECOND), (1_000_000, 540 * SECOND)))
+    world = world_of(item, options=WorldOptions(pods=PodTimes(work=work)))
+    run(world, 9 * 60 + 30)
+    held = world.api.get("Job", "shop", "batch")
+    assert (held.status.succeeded, held.status.active, pods(world)) == (3, 0, [])
+    assert find(held.status.conditions, "Complete") is not None
