@@ -193,6 +193,9 @@ class _Builder:
             if (kind, key) in places:
                 text = f"the scenario has a {kind} {key} of its own"
                 self.values.problems.append(Problem(text, *places[kind, key]))
+        for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in traced.deleted_later):
+            if (kind, key) in places:
+                self.values.problems.append(Problem(f"the trace of SimKube deletes a {kind} {key}", *places[kind, key]))
         for item in [*found, *later]:
             if isinstance(item, PodDisruptionBudget):
                 self._budget(item)

@@ -90,6 +90,11 @@ class SimkubeObjects:
         """What is not there at the beginning, or not as it will be; an object as often as it is applied."""
         return [item for _, applied, _ in self.later for item in applied]
 
+    @property
+    def deleted_later(self) -> list[KubeObject]:
+        """What is deleted after the beginning."""
+        return [item for _, _, deleted in self.later for item in deleted]
+
     def admitted(self, admit: _Admit) -> SimkubeObjects:
         """The same with what comes later as the API server stores it."""
         later = [(at, [admit(item) for item in applied], deleted) for at, applied, deleted in self.later]

@@ -181,6 +181,19 @@ def test_an_object_that_another_trace_has_too(tmp_path: Path, after: int, kind: 
         run(tmp_path, trace, openb={"pods": "pods.csv", "nodes": "nodes.csv"})
 
 
+@pytest.mark.parametrize(("kind", "key"), [("Pod", "openb/p"), ("Node", "m")])
+def test_an_object_of_another_trace_is_not_deleted(tmp_path: Path, kind: str, key: str) -> None:
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\np,1,1,0,0,50\n")
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nm,4000,8192,0,\n")
+    namespace, _, name = key.rpartition("/")
+    item = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
+    if kind == "Pod":
+        item |= {"metadata": {"name": name, "namespace": namespace}, "spec": POD_SPEC}
+    trace = {**TRACE, "events": [event(0), event(60, deleted=(item,))]}
+    with pytest.raises(InputError, match=f"csv: row 2: .*: the trace of SimKube deletes a {kind} {key}"):
+        run(tmp_path, trace, openb={"pods": "pods.csv", "nodes": "nodes.csv"})
+
+
 def test_a_workload_that_may_have_a_pod_of_another_trace_is_told_of_once(tmp_path: Path) -> None:
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\nw-0,1,1,0,0,50\n")
     made = {**deployment("w", 1), "kind": "StatefulSet", "metadata": {"name": "w", "namespace": "openb"}}
