@@ -12,7 +12,7 @@ from kscale.objects.cluster_api import MachineOwner, MachineSet
 from kscale.objects.core import Node
 from kscale.objects.durations import parse_duration
 from kscale.objects.infrastructure import Infrastructure
-from kscale.objects.machine_templates import CAPACITY, machine_template
+from kscale.objects.machine_templates import CAPACITY, DEFAULT_ARCHITECTURE, machine_template
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
 from kscale.objects.owners import controller_of
@@ -47,11 +47,14 @@ class MachineGroups(msgspec.Struct, kw_only=True):
 
 
 def machine_groups(
-    objects: Iterable[KubeObject], nodes: Iterable[Node], infrastructure: InfrastructureOf = lambda _: None
+    objects: Iterable[KubeObject],
+    nodes: Iterable[Node],
+    infrastructure: InfrastructureOf = lambda _: None,
+    architecture: str = DEFAULT_ARCHITECTURE,
 ) -> MachineGroups:
     """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
     machines, or cpu and memory by annotation or of the ``infrastructure``, which say what a new node is while there is
-    none. Only of groups without nodes the infrastructure is asked.
+    none. Only of groups without nodes the infrastructure is asked. ``architecture``: where it says nothing.
 
     ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
     read are left out and told.
@@ -69,7 +72,7 @@ def machine_groups(
         if name in home:
             continue
         try:
-            group = _group(each, members.get(name, []), infrastructure, found.warnings)
+            group = _group(each, members.get(name, []), infrastructure, architecture, found.warnings)
         except ValueError as error:
             found.warnings.append(f"{name} cannot be scaled: {error}")
             continue
@@ -104,7 +107,7 @@ def _owner_of(node: Node) -> str:
 
 
 def _group(
-    each: MachineOwner, nodes: list[str], infrastructure: InfrastructureOf, warnings: list[str]
+    each: MachineOwner, nodes: list[str], infrastructure: InfrastructureOf, architecture: str, warnings: list[str]
 ) -> NodeGroup | None:
     """None for one that nobody wants scaled. Raises ValueError for what cannot be read."""
     notes = each.metadata.annotations or {}
@@ -119,7 +122,7 @@ def _group(
         raise ValueError(f"annotation {_PAUSED}")
     replicas = each.spec.replicas or 0
     # A node that exists is a better model.
-    template, uncounted = (None, []) if nodes else machine_template(each, infrastructure(each))
+    template, uncounted = (None, []) if nodes else machine_template(each, infrastructure(each), architecture)
     warnings += [f"{id_of_owner(each)}: {text}" for text in uncounted]
     if template is None and not nodes and not replicas:
         raise ValueError("it has no machines, and nothing says what one would be (cpu and memory)")

@@ -15,7 +15,10 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import parse_int64
 
-__all__ = ["CAPACITY", "machine_template"]
+__all__ = ["CAPACITY", "DEFAULT_ARCHITECTURE", "machine_template"]
+
+DEFAULT_ARCHITECTURE: Final = "amd64"
+"""Of machines of which nothing says it."""
 
 CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
 """How the annotations begin that say what a machine will be."""
@@ -27,10 +30,11 @@ _MANAGED: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
 
 def machine_template(
-    owner: MachineOwner, infrastructure: Infrastructure | None
+    owner: MachineOwner, infrastructure: Infrastructure | None, architecture: str = DEFAULT_ARCHITECTURE
 ) -> tuple[NodeTemplate | None, list[str]]:
     """What a new node is, by annotations before the infrastructure (whose number of pods never counts, as upstream has
     it); None if neither says its cpu and memory. Besides, which parts of annotations do not count, and why.
+    ``architecture``: where the infrastructure says nothing.
 
     Raises ValueError for amounts that cannot be read.
     """
@@ -40,7 +44,9 @@ def machine_template(
         return None, []
     uncounted: list[str] = []
     node = Node(
-        metadata=ObjectMeta(name=f"{owner.name}-template", labels=_labels(owner, infrastructure, uncounted)),
+        metadata=ObjectMeta(
+            name=f"{owner.name}-template", labels=_labels(owner, infrastructure, uncounted, architecture)
+        ),
         spec=NodeSpec(taints=_taints(owner, uncounted)),
         status=NodeStatus(capacity=capacity, allocatable=dict(capacity)),
     )
@@ -74,9 +80,11 @@ def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
     return amount if amount.sign else None
 
 
-def _labels(owner: MachineOwner, infrastructure: Infrastructure | None, uncounted: list[str]) -> dict[str, str]:
+def _labels(
+    owner: MachineOwner, infrastructure: Infrastructure | None, uncounted: list[str], architecture: str
+) -> dict[str, str]:
     """Of the system, then those that Cluster API keeps on nodes as on their machines, then those of the annotation."""
-    labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
     if infrastructure is not None:  # upstream's labels are empty then where the infrastructure does not tell its system
         labels["kubernetes.io/os"] = infrastructure.operating_system
         labels["kubernetes.io/arch"] = infrastructure.architecture

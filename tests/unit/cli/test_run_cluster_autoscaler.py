@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,11 +10,19 @@ import pytest
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.cli.app import command_of
-from kscale.cli.cluster_autoscaler_flags import REFUSED, LoopFlags
+from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, LoopFlags
+from kscale.cli.commands.run.cluster_autoscaler import build
 from kscale.cli.options import fields
 from kscale.cli.registry import find
+from kscale.drivers.process import Program, Surroundings
 from kscale.errors import InputError
+from kscale.objects.rest_mapping import ServedResource
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.serve.metrics import MetricStore
 from unit.cli.support import kscale as run
+from unit.world.fake_api_server import FakeApiServer
 
 UPSTREAM = Path(__file__).with_name("upstream_flags.txt")
 RUN = ("run", "cluster-autoscaler")
@@ -53,6 +62,95 @@ def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
     assert len(known) > 150
     assert known - {"help"} - taken() - REFUSED.keys() == set()
     assert taken() & REFUSED.keys() == set()
+
+
+class Management(Client):
+    """The API server of a management cluster."""
+
+    closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "version", "architecture"),
+    [
+        ({}, "v1beta2", "amd64"),
+        ({"CAPI_VERSION": "v1beta1", "CAPI_GROUP": "cluster.x-k8s.io"}, "v1beta1", "amd64"),
+        ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "arm64"}, "v1beta2", "arm64"),
+        ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "vax"}, "v1beta2", "amd64"),
+        ({"CAPI_GROUP": "cluster.example.com"}, "", ""),
+    ],
+)
+def test_a_management_cluster_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], version: str, architecture: str
+) -> None:
+    for name in ("CAPI_GROUP", "CAPI_VERSION", "CAPI_SCALE_ZERO_DEFAULT_ARCH"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    clock, asked = SystemClock(), []
+    group = "cluster.x-k8s.io"
+    kinds = [("MachineDeployment", "autoscaling/v1"), ("MachineSet", "autoscaling/v1"), ("Machine", "")]
+    served = [
+        ServedResource(group, each, kind, f"{kind.lower()}s", True, scale)
+        for each in ("v1beta1", "v1beta2")
+        for kind, scale in kinds
+    ]
+    server = FakeApiServer(clock, resources=served)
+    notes = {
+        f"{group}/cluster-api-autoscaler-node-group-{which}-size": size for which, size in (("min", "0"), ("max", "3"))
+    }
+    capacity = {
+        f"capacity.cluster-autoscaler.kubernetes.io/{what}": amount
+        for what, amount in (("cpu", "2"), ("memory", "4Gi"))
+    }
+    metadata = {"name": "md", "namespace": "fleet", "annotations": {**notes, **capacity}}
+    server.put(f"machinedeployments.{group}", {"metadata": metadata, "spec": {"replicas": 0}})
+    management = Management(server, clock, qps=-1)
+
+    def connect(access: object, clock: object, **given: object) -> Client:
+        asked.append(given)
+        return management
+
+    monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://there"}}],
+        "users": [{"name": "c", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        "current-context": "c",
+    }
+    (tmp_path / "management").write_text(json.dumps(config))
+    process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
+
+    async def main() -> None:
+        own = Client(FakeApiServer(clock), clock, qps=-1)
+        around = Surroundings(
+            client=own,
+            resources=Resources(own),
+            clock=clock,
+            steady=clock,
+            metrics=MetricStore([]),
+            dry_run=False,
+        )
+        made = build(process, AutoscalingOptions())(around)
+        assert not isinstance(made, Program)
+        if not version:
+            with pytest.raises(InputError, match=f"CAPI_GROUP: only {group} is read"):
+                await made
+            return
+        program = await made
+        assert program.groups is not None
+        (found,) = await asyncio.to_thread(program.groups.refresh)
+        assert found.template is not None
+        assert (found.template.node.metadata.labels or {})["kubernetes.io/arch"] == architecture
+        assert f"/apis/{group}/{version}/machinedeployments" in {call.path for call in server.calls}
+        await asyncio.to_thread(program.close)
+
+    asyncio.run(main())
+    assert management.closed == len(asked) == bool(version)
+    assert all((each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in asked)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -488,3 +488,22 @@ def test_templates_of_no_group_and_no_templates(api: Api) -> None:
     api.configure(config="")
     with pytest.raises(InputError, match="has no key config"):
         KwokGroups(api.ask, namespace="ns")
+
+
+def test_an_autoscaler_that_ends_closes_the_cloud_behind_the_server() -> None:
+    cloud = Rack()
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        client = ExternalGroups({"address": server.url}, nodes=list)
+        assert cloud.closed == 0
+        client.close()
+    assert cloud.closed == 1
+
+
+class Rack(Provider):
+    """Nothing but an end."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1

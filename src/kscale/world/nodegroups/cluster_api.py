@@ -17,6 +17,7 @@ from kscale.objects.cluster_api import Machine, MachineOwner, MachinePool
 from kscale.objects.core import Node
 from kscale.objects.infrastructure import Infrastructure, read_infrastructure
 from kscale.objects.machine_groups import MACHINE_KINDS, id_of_owner, machine_groups, owner_ids
+from kscale.objects.machine_templates import DEFAULT_ARCHITECTURE
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
 from kscale.objects.owners import controller_of
@@ -86,6 +87,7 @@ class _Known:
 class MachineGroupsCloud(Provider):
     """Groups of machines. ``ask`` reaches the management cluster, ``nodes`` are those of the workload cluster;
     ``api_version``: of Cluster API there; ``discovery``: empty: all groups. ``now`` tells when a machine was marked.
+    ``architecture``: of machines of which nothing else says it.
     """
 
     name = "clusterapi"
@@ -99,12 +101,14 @@ class MachineGroupsCloud(Provider):
         api_version: str,
         now: Callable[[], Moment],
         discovery: Sequence[Discovery] = (),
+        architecture: str = DEFAULT_ARCHITECTURE,
     ) -> None:
         self._ask = ask
         self._nodes = nodes
         self._api_version = api_version
         self._now = now
         self._discovery = discovery
+        self._architecture = architecture
         self._known: dict[str, _Known] = {}
         self._running: set[str] = set()
 
@@ -121,7 +125,7 @@ class MachineGroupsCloud(Provider):
                 of.setdefault(home.get(owner, owner), []).append(machine)
         wanted = [each for each in owners if not self._discovery or any(one.wants(each) for one in self._discovery)]
         nodes = self._nodes()
-        found = machine_groups(wanted, nodes, self._infrastructure)
+        found = machine_groups(wanted, nodes, self._infrastructure, self._architecture)
         for warning in found.warnings:
             _log.warning("%s", warning)
         by_id = {id_of_owner(each): each for each in owners}

@@ -35,7 +35,8 @@ class ExternalServer(RpcServer):
 
     ``cert``, ``key``, ``cacert``: files in PEM; clients must show a certificate that ``cacert`` has signed. Without
     ``cert`` it serves without TLS. A node is of the group that lists its name, or its provider id among its
-    ``instances``, or whose ``node_selector`` it carries. Prices are not told.
+    ``instances``, or whose ``node_selector`` it carries. Prices are not told. ``Cleanup``, with which an autoscaler
+    ends, is ``groups.close()``; the next may ask again.
     """
 
     def __init__(self, groups: NodeGroups, address: str, *, cert: str = "", key: str = "", cacert: str = "") -> None:
@@ -52,7 +53,7 @@ class ExternalServer(RpcServer):
             "NodeGroupForNode": self._group_of_node,
             "GPULabel": lambda _: {"label": groups.gpu_label},
             "GetAvailableGPUTypes": lambda _: {},
-            "Cleanup": lambda _: {},
+            "Cleanup": self._clean_up,
             "Refresh": self._refresh,
             "NodeGroupTargetSize": self._target_size,
             "NodeGroupIncreaseSize": self._increase,
@@ -137,6 +138,10 @@ class ExternalServer(RpcServer):
         if group.target_size_error is not None:
             raise ProviderError(group.target_size_error)
         return {"targetSize": len(group.nodes) if group.target_size is None else group.target_size}
+
+    def _clean_up(self, _request: Any) -> dict[str, Any]:
+        self._groups.close()
+        return {}
 
     def _increase(self, request: Any) -> dict[str, Any]:
         return self._changed(lambda: self._groups.increase_size(request.id, request.delta))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
     from kscale.drivers.process import Build, Program, Surroundings
     from kscale.effects import Steps
     from kscale.scheduling.profile import SchedulerProfile
+    from kscale.world.kubernetes.client import Client
     from kscale.world.protocols import NodeGroups
 
 __all__ = ["COMMAND", "command"]
 
 CLOUDS = ("externalgrpc", "kwok", "clusterapi", "static")
+_CLUSTER_API: Final = "cluster.x-k8s.io"
+_log = logging.getLogger(__name__)
 
 
 class COMMAND(GoCommand):
@@ -98,7 +103,13 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
     chain = build_chain(options.expander_names)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
     board = NodeBoard()
-    groups = await _cloud(process, options, around, board)
+    held: list[Callable[[], None]] = []
+    try:
+        groups = await _cloud(process, options, around, board, held)
+    except BaseException:
+        for let_go in held:
+            await asyncio.to_thread(let_go)
+        raise
     gpu_label = await asyncio.to_thread(lambda: groups.gpu_label)
     devices = await around.resources.serves("resource.k8s.io/v1")
     health = HealthCheck(
@@ -133,6 +144,8 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
         # Cleanup is for an end by a signal, and upstream comes to it only where it writes a status.
         if ended and options.write_status_configmap and not around.dry_run:
             groups.close()
+        for let_go in held:
+            let_go()
         if ranker is not None:
             ranker.close()
 
@@ -181,9 +194,13 @@ _NO_PRICING: Final = "couldn't access cloud provider pricing for price expander"
 
 
 async def _cloud(
-    process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, board: NodeBoard
+    process: AutoscalerFlags,
+    options: AutoscalingOptions,
+    around: Surroundings,
+    board: NodeBoard,
+    held: list[Callable[[], None]],
 ) -> NodeGroups:
-    """The cloud by its name."""
+    """The cloud by its name. ``held`` gets what is to be called at the end, however that comes."""
     wants_prices = "price" in options.expander_names
     if process.cloud_provider == "static":
         from kscale.capacity.groups import read_groups
@@ -219,11 +236,23 @@ async def _cloud(
             namespace=os.environ.get("POD_NAMESPACE") or options.namespace,
             config_map=os.environ.get("KWOK_PROVIDER_CONFIGMAP") or CONFIG_MAP,
         )
-    return await _machines(process, around, board)
+    return await _machines(process, around, board, held)
 
 
-async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeBoard) -> NodeGroups:
-    """Groups of machines of the management cluster."""
+_ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
+
+
+async def _machines(
+    process: AutoscalerFlags, around: Surroundings, board: NodeBoard, held: list[Callable[[], None]]
+) -> NodeGroups:
+    """Groups of machines of the management cluster. Raises InputError, and RequestFailedError for one that is away."""
+    if os.environ.get("CAPI_GROUP", "") not in ("", _CLUSTER_API):
+        raise InputError(Problem(f"only {_CLUSTER_API} is read", field="CAPI_GROUP"))
+    architecture = os.environ.get("CAPI_SCALE_ZERO_DEFAULT_ARCH", "")
+    if architecture not in _ARCHITECTURES:
+        if architecture:
+            _log.error("Unrecognized architecture '%s', falling back to %s", architecture, _ARCHITECTURES[0])
+        architecture = _ARCHITECTURES[0]
     from kscale.world.kubernetes.aiohttp_transport import connect
     from kscale.world.kubernetes.kubeconfig import in_cluster, load_access
     from kscale.world.kubernetes.performer import Performer
@@ -238,13 +267,29 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
         if access is None:
             raise InputError(Problem("this is no pod, and there is no --cloud-config", field="--cloud-config"))
     if access is not None:
-        client = connect(access, around.clock, user_agent=process.user_agent, qps=process.kube_client_qps)
+        client = connect(
+            access,
+            around.clock,
+            user_agent=process.user_agent,
+            qps=process.kube_client_qps,
+            burst=process.kube_client_burst,
+        )
+        held.append(partial(_closed, client, asyncio.get_running_loop()))
         resources = Resources(client)
-    served = await resources.of_name("machinedeployments.cluster.x-k8s.io")
+    if version := os.environ.get("CAPI_VERSION"):
+        api_version = f"{_CLUSTER_API}/{version}"
+    else:
+        api_version = (await resources.of_name(f"machinedeployments.{_CLUSTER_API}")).api_version
     return MachineGroupsCloud(
         blocking(Performer(client, around.clock, resources=resources), asyncio.get_running_loop()),
         board,
-        api_version=served.api_version,
+        api_version=api_version,
         now=around.clock.now,
         discovery=[read_discovery(text) for text in process.node_group_auto_discovery or ()],
+        architecture=architecture,
     )
+
+
+def _closed(client: Client, loop: asyncio.AbstractEventLoop) -> None:
+    """From another thread than the loop's."""
+    asyncio.run_coroutine_threadsafe(client.close(), loop).result()
