@@ -121,6 +121,30 @@ def test_what_varies_with_upstream_is_a_set() -> None:
     assert found.differences == ["cloud: 2 times here, 1 times with upstream: small: DeleteNodes small-#"]
 
 
+def test_of_how_many_pods_the_same_is_told_is_no_matter_if_it_varies_with_upstream() -> None:
+    def told(*pods: int) -> list[EventSeen]:
+        return [event(f"Pod/web-{number}") for number in pods]
+
+    runs = (log(events=told(3, 7)), log(events=told(3, 5, 8)))
+    for pods in ((1,), (1, 2, 3, 4)):
+        assert judged(log("kscale", events=told(*pods)), *runs).differences == []
+    none = "events: 0 times here, 2 to 3 times with upstream: Pod/web-#: Normal ScaleDown: it goes"
+    assert judged(log("kscale", events=[]), *runs).differences == [none]
+    always = (log(events=told(3, 7)), log(events=told(3, 5)))
+    assert len(judged(log("kscale", events=told(1, 2, 3)), *always).differences) == 1
+
+
+def test_only_the_status_is_left_out_of_config_maps() -> None:
+    def written(name: str) -> dict[str, list[Change]]:
+        return {f"configmaps/kube-system/{name}": [Change(verb="write", changed={"/data/a": (None, "b")})]}
+
+    status = log("kscale", changes=tainted("small-1", 0) | written("cluster-autoscaler-status"))
+    assert judged(status).differences == []
+    other = log("kscale", changes=tainted("small-1", 0) | written("other"))
+    (said,) = judged(other).differences
+    assert said.startswith("changes of configmaps/kube-system/other: only here")
+
+
 def test_pods_of_a_stateful_set_that_swap_places_vary() -> None:
     def placed(*nodes: str) -> dict[str, Any]:
         label = "apps.kubernetes.io/pod-index"
