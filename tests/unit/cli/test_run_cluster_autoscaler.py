@@ -77,7 +77,7 @@ class Management(Client):
     ("variables", "version", "architecture"),
     [
         ({}, "v1beta2", "amd64"),
-        ({"CAPI_VERSION": "v1beta1", "CAPI_GROUP": "cluster.x-k8s.io"}, "v1beta1", "amd64"),
+        ({"CAPI_VERSION": "v1beta2", "CAPI_GROUP": "cluster.x-k8s.io"}, "v1beta2", "amd64"),
         ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "arm64"}, "v1beta2", "arm64"),
         ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "vax"}, "v1beta2", "amd64"),
         ({"CAPI_GROUP": "cluster.example.com"}, "", ""),
@@ -93,11 +93,7 @@ def test_a_management_cluster_of_its_own(
     clock, asked = SystemClock(), []
     group = "cluster.x-k8s.io"
     kinds = [("MachineDeployment", "autoscaling/v1"), ("MachineSet", "autoscaling/v1"), ("Machine", "")]
-    served = [
-        ServedResource(group, each, kind, f"{kind.lower()}s", True, scale)
-        for each in ("v1beta1", "v1beta2")
-        for kind, scale in kinds
-    ]
+    served = [ServedResource(group, "v1beta2", kind, f"{kind.lower()}s", True, scale) for kind, scale in kinds]
     server = FakeApiServer(clock, resources=served)
     notes = {
         f"{group}/cluster-api-autoscaler-node-group-{which}-size": size for which, size in (("min", "0"), ("max", "3"))
@@ -145,7 +141,9 @@ def test_a_management_cluster_of_its_own(
         (found,) = await asyncio.to_thread(program.groups.refresh)
         assert found.template is not None
         assert (found.template.node.metadata.labels or {})["kubernetes.io/arch"] == architecture
-        assert f"/apis/{group}/{version}/machinedeployments" in {call.path for call in server.calls}
+        paths = {call.path for call in server.calls}
+        assert f"/apis/{group}/{version}/machinedeployments" in paths
+        assert ("/apis" in paths) is ("CAPI_VERSION" not in variables)  # only then it is asked which it prefers
         await asyncio.to_thread(program.close)
 
     asyncio.run(main())
