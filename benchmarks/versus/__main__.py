@@ -1,10 +1,10 @@
 """Upstream's Go benchmarks and ours on the same workloads, in one run: prints a table in Markdown.
 
-    python benchmarks/versus --upstream DIR [--rounds N] [WORKLOAD ...]
+    python benchmarks/versus --upstream DIR [--rounds N] [--built DIR] [WORKLOAD ...]
 
 ``DIR``: a checkout of github.com/kubernetes-sigs/cluster-autoscaler (Go builds its tests from public modules). The two
 take turns, so that a machine that gets slower does so for both; each figure is the least of the rounds. Both sides
-assert their answers. What stands inside each clock is said in ``WORKLOADS``: it is not the same where a program does
+assert their answers. ``--built`` keeps Go's test programs for the next run. What stands inside each clock is said in ``WORKLOADS``: it is not the same where a program does
 more than a decision.
 """
 
@@ -118,17 +118,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--upstream", type=Path, required=True, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--built", type=Path, metavar="DIR", help="keep Go's test programs here (default: for this run)")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of: {', '.join(WORKLOADS)}; default: all")
     given = parser.parse_args()
     if unknown := set(given.workloads) - WORKLOADS.keys():
         parser.error(f"no workload {', '.join(sorted(unknown))}")
     rows = []
     with tempfile.TemporaryDirectory() as room:
+        built = (given.built or Path(room)).resolve()
+        built.mkdir(exist_ok=True)
         for name, workload in WORKLOADS.items():
             if given.workloads and name not in given.workloads:
                 continue
             pairs = [
-                (upstream_seconds(given.upstream, Path(room), workload), our_seconds(Path(room), workload))
+                (upstream_seconds(given.upstream, built, workload), our_seconds(Path(room), workload))
                 for _ in range(given.rounds)
             ]
             rows.append((workload, min(theirs for theirs, _ in pairs), min(ours for _, ours in pairs)))
