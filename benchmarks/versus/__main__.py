@@ -4,8 +4,8 @@
 
 ``DIR``: a checkout of github.com/kubernetes-sigs/cluster-autoscaler (Go builds its tests from public modules). The two
 take turns, so that a machine that gets slower does so for both; each figure is the least of the rounds. Both sides
-assert their answers. ``--built`` keeps Go's test programs for the next run. What stands inside each clock is said in ``WORKLOADS``: it is not the same where a program does
-more than a decision.
+assert their answers. ``--built`` keeps Go's test programs for the next run. What stands inside each clock is said in
+``WORKLOADS``: it is not the same where a program does more than a decision.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--upstream", type=Path, required=True, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--built", type=Path, metavar="DIR", help="keep Go's test programs here (default: for this run)")
+    parser.add_argument(
+        "--built", type=Path, metavar="DIR", help="keep Go's test programs here (default: for this run)"
+    )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of: {', '.join(WORKLOADS)}; default: all")
     given = parser.parse_args()
     if unknown := set(given.workloads) - WORKLOADS.keys():

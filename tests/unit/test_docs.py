@@ -76,6 +76,25 @@ def callables(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, value
 
 
+def methods(module: str) -> Iterator[tuple[str, Callable[..., Any], str]]:
+    """The public methods of a module's public classes, with what the classes say that they come from."""
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        value = getattr(found, name)
+        if not inspect.isclass(value):
+            continue
+        own = [base for base in value.__mro__ if base.__module__.startswith("kscale")]
+        text = "\n".join(base.__doc__ or "" for base in own)
+        for method, given in (pair for base in own for pair in vars(base).items()):
+            call = getattr(given, "__func__", given)
+            if not method.startswith("_") and inspect.isfunction(call):
+                yield f"{name}.{method}", call, text
+
+
+def arguments(call: Callable[..., Any]) -> list[str]:
+    return [each for each in inspect.signature(call).parameters if each not in ("self", "cls")]
+
+
 REFERENCES = re.compile(r":(?:func|meth|class):`~?([\w.]+)`")
 SHARED = {
     name
@@ -106,6 +125,19 @@ def test_every_argument_of_a_public_function_is_described(module: str) -> None:
         for name, call in callables(module)
         for text in [described(call)]
         for argument in inspect.signature(call).parameters
+        if argument not in SHARED and not re.search(rf"\b{argument}\b", text)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", REFERENCE)
+def test_every_argument_of_a_public_method_is_described(module: str) -> None:
+    """As those of functions are, or by its name in the docstring of the class."""
+    missing = [
+        f"{name}({argument}=)"
+        for name, call, of_class in methods(module)
+        for text in [f"{described(call)}\n{of_class}"]
+        for argument in arguments(call)
         if argument not in SHARED and not re.search(rf"\b{argument}\b", text)
     ]
     assert missing == []
@@ -154,8 +186,8 @@ def test_the_table_of_arguments_has_no_idle_rows() -> None:
     names = {
         argument
         for module in REFERENCE
-        for _, call in callables(module)
-        for argument in inspect.signature(call).parameters
+        for call in (*(call for _, call in callables(module)), *(call for _, call, _ in methods(module)))
+        for argument in arguments(call)
     }
     assert sorted(SHARED - names) == []
 

@@ -68,7 +68,7 @@ class AutoscalerError(KscaleError):
         return f"AutoscalerError({self.type!r}, {self.message!r})"
 
     def with_prefix(self, prefix: str) -> AutoscalerError:
-        """The same error with a text before its message."""
+        """The same error with a text (``prefix``) before its message."""
         return AutoscalerError(self.type, prefix + self.message)
 
     @property

@@ -117,8 +117,8 @@ class LoopState(
 
     @staticmethod
     def from_json(text: bytes | str) -> LoopState:
-        """From JSON, of this version or the last, whose times were texts. Raises StateError for anything else than what
-        :meth:`to_json` wrote."""
+        """From JSON (``text``), of this version or the last, whose times were texts. Raises StateError for anything
+        else than what :meth:`to_json` wrote."""
         try:
             data = msgspec.json.decode(text, type=dict)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as problem:

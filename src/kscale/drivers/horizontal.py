@@ -90,7 +90,8 @@ class HorizontalController:
             self._queue.add(key, moment(now))
 
     def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
-        """A change of an HPA, or a resync. Only another generation is as good as a new object."""
+        """A change of an HPA from ``old`` to ``new``, or a resync. Only another generation is as good as a new
+        object."""
         if (
             isinstance(old, HorizontalPodAutoscaler)
             and isinstance(new, HorizontalPodAutoscaler)
@@ -167,7 +168,7 @@ class HorizontalController:
         self._queue.done(key, time)
 
     def done_all(self, found: Reconciled, *, now: datetime | Moment, ended: Moment) -> None:
-        """A batch that was begun ``now`` has ended; those that it had no time for are due at once."""
+        """A batch that was begun ``now`` has ended, and found this; those that it had no time for are due at once."""
         self.kept.put(found.keys, found.histories, found.rest)
         due = self._next_sync(moment(now))
         self._queue.done_until(found.keys, due, ended)

@@ -31,7 +31,8 @@ class Progress:
         return outcome
 
     def wait(self, duration: int, *, jitter: float = 0.0) -> StepsOf[Wait, Outcome]:
-        """Lets so many nanoseconds pass. An error in the outcome: the wait was cut short."""
+        """Lets so many nanoseconds pass (``duration``), and with ``jitter`` up to that share of them more. An error in
+        the outcome: the wait was cut short."""
         return (yield from self.act(Wait(duration, jitter)))
 
     def clock(self) -> StepsOf[Wait, Moment]:
@@ -40,12 +41,12 @@ class Progress:
         return self.now
 
     def together(self, machines: Sequence[Machine], *, at_most: int | None = None) -> StepsOf[Together, list[Any]]:
-        """What the machines return, in their order."""
+        """What the machines return, in their order; ``at_most`` so many are under way at a time (None: all)."""
         found: list[Any] = (yield from self.act(Together(machines=tuple(machines), at_most=at_most))).value
         return found
 
     def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
-        """What a machine returns that has so many nanoseconds."""
+        """What a machine returns that has so many nanoseconds (``duration``)."""
         return (yield from self.act(Within(duration, machine))).value
 
     def emit(self, *events: Event) -> StepsOf[Emit, None]:

@@ -96,7 +96,8 @@ class VirtualTime:
         deadline: Moment | None = None,
         perform: Perform | None = None,
     ) -> Running:
-        """Begins a machine at the present moment; ``done`` is told what it returns, and when.
+        """Begins a machine at the present moment; ``done`` is told what it returns, and when. Of what is due at the
+        same moment the lower ``rank`` comes first.
 
         ``deadline``: when its time is over, as :class:`~kscale.effects.Within` has it. ``perform``: what does the
         actions of this machine and of all that it begins, where worlds or records go by who asks.
@@ -111,7 +112,8 @@ class VirtualTime:
         return running
 
     def at(self, time: Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
-        """Calls a function at a moment, which is not before now. Raises ValueError for one that is."""
+        """Does ``call`` at a moment, which is not before now; of those at one moment the lower ``rank`` comes first.
+        Raises ValueError for a moment that is over."""
         if time < self.now:
             raise ValueError(f"{_text(time)} is over ({_text(self.now)})")
         running = Running(rank)
@@ -149,7 +151,8 @@ class VirtualTime:
         return True
 
     def run(self, until: Moment | None = None) -> None:
-        """Until nothing is left to do, or up to a moment (what is due then is done, and time stands there)."""
+        """Until nothing is left to do, or up to a moment (``until``: what is due then is done, and time stands
+        there)."""
         while self.step(until):
             pass
         if until is not None:

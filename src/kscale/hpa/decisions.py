@@ -119,7 +119,7 @@ class Decisions:
     def of(
         cls, columns: tuple[NDArray[Any], ...], given: Encoded, metrics: CalculatorColumns, memory: Memory
     ) -> Decisions:
-        """Of what the kernel says."""
+        """Of what the kernel says: ``columns`` in its order, an entry an HPA; ``memory``: the histories of them all."""
         (
             branch,
             desired,
@@ -261,8 +261,8 @@ class Decisions:
         )
 
     def refused(self, errors: Mapping[str, ApiError]) -> Decisions:
-        """What is decided where writing the scale failed for good, by the HPA's ``namespace/name``: no event is
-        stored, and its conditions tell. Those that write nothing have nothing to be refused."""
+        """What is decided where writing the scale failed for good (``errors``), by the HPA's ``namespace/name``: no
+        event is stored, and its conditions tell. Those that write nothing have nothing to be refused."""
         origin = self._known()
         all_errors = {**self.refusals, **errors}
         flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))

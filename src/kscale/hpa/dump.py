@@ -201,7 +201,8 @@ class Dump:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def see(self, *texts: str | None) -> None:
-        """Times that were read. Raises ``InputError`` for a text that is no time, before anything is kept."""
+        """Times that were read (``texts``; None: there was none). Raises ``InputError`` for a text that is no time,
+        before anything is kept."""
         try:
             times = [time_of(text) for text in texts if text]
         except ValueError as error:
@@ -210,7 +211,7 @@ class Dump:
             self.newest = max(self.newest, time)
 
     def add(self, record: RawObject, namespace: str | None) -> None:
-        """One object. ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
+        """One object (``record``). ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
             if kind == f"{_METRIC_GROUPS.get(group)}List":  # an API that answered nothing is there
@@ -254,7 +255,7 @@ class Dump:
             self.targets[key] = data
 
     def add_usage(self, records: Sequence[RawObject]) -> bool:
-        """Usage of pods that comes in a row; False: it is read object by object."""
+        """Usage of pods (``records``) that comes in a row; False: it is read object by object."""
         return self._add_usage(usage_of(records))
 
     def add_usage_items(self, text: memoryview) -> bool:
@@ -297,7 +298,7 @@ class Dump:
             self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
 
     def add_pods(self, batch: PodBatch) -> bool:
-        """Pods that come in a row; False: they are read one by one."""
+        """Pods (a ``batch`` of them) that come in a row; False: they are read one by one."""
         times = times_of(batch)
         if times is None:
             return False

@@ -182,7 +182,8 @@ class KeptStates(MutableMapping[str, HPAState]):
         self._where: dict[str, tuple[_Shelf, int]] = {}
 
     def put(self, keys: Sequence[str], histories: Histories, rest: Sequence[HPAState]) -> None:
-        """What a batch leaves of these."""
+        """What a batch leaves of these: ``histories`` as columns, ``rest`` what is not kept so, each in the order of
+        the keys."""
         shelf = histories, rest
         self._where.update((key, (shelf, row)) for row, key in enumerate(keys))
         if self._single:

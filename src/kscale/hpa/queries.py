@@ -91,7 +91,7 @@ class MetricLists:
         self._index = _Index()
 
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:
-        """A PodMetricsList as the API prints it, read natively; returns as :meth:`add_pod_metrics`.
+        """A PodMetricsList as the API prints it (``data``), read natively; returns as :meth:`add_pod_metrics`.
 
         Raises :class:`~kscale.errors.InputError` with the field's path; ``source`` names where it is from.
         """
@@ -122,7 +122,7 @@ class MetricLists:
         return again
 
     def replace_pod_metrics(self, usage: PodUsage) -> None:
-        """Another list in place of all that were given: the next round of a controller."""
+        """Another list (``usage``) in place of all that were given: the next round of a controller."""
         self._parts, self._seen = [usage], None
         self.resource, self._index.by_label = True, None
 
@@ -161,7 +161,7 @@ class MetricLists:
         return bool(selector) and any(_asked(each) is None for each in items)
 
     def untold_external(self, namespace: str, metric: str, selector: str) -> bool:
-        """The same of an external metric, whose values may come without labels."""
+        """The same of an external metric and a ``selector`` of its series, whose values may come without labels."""
         groups = self._external.get((namespace, metric), {}).values()
         return bool(selector) and any(each.metric_labels is None for _, items in groups for each in items)
 
@@ -178,7 +178,8 @@ class MetricLists:
         return self._parts[0]
 
     def usage_of_custom(self, metric: str, metric_selector: str) -> PodUsage:
-        """The values of a custom metric of pods, of all namespaces, as columns; the resource bears the metric's name.
+        """The values of a custom metric of pods, of those series that ``metric_selector`` names, of all namespaces, as
+        columns; the resource bears the metric's name.
 
         Raises :class:`~kscale.errors.InputError` for a value whose time cannot be read.
         """
@@ -191,7 +192,7 @@ class MetricLists:
         return found
 
     def refusal(self, asked: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
-        """Why a question about the usage of pods has no answer of its own."""
+        """Why a question about the usage of pods (``asked``) has no answer of its own; None: it has."""
         return None
 
     # -- one query ---------------------------------------------------------------------------------------------------

@@ -77,7 +77,15 @@ class MetricsClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCalculator:
-    """The seven functions over a metrics client, at one moment. Asks by way of ``progress``."""
+    """The seven functions over a metrics client (``metrics``), at one moment (``now``). Asks by way of ``progress``.
+
+    ``current_replicas``, ``status_replicas``: of the target's spec and status. Targets: ``target_utilization`` in
+    percent of requests; ``target_usage``, ``target_usage_per_pod`` and ``target_average_usage`` in milli-units.
+    ``tolerances``: how far from its target a ratio may be, up and down. ``namespace``: where the HPA is; ``selector``:
+    of the target's pods, as a text; ``metric_selector``: of the series, likewise; ``container``: the only one that
+    counts (empty: all); ``described``: the object that the metric is about. ``options``: what makes pods count as
+    unready.
+    """
 
     metrics: MetricsClient
     progress: Progress

@@ -26,7 +26,8 @@ class SelectorStore:
         """Another number after every change."""
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
-        """Register an HPA (None: it matches nothing yet); False, and nothing changed, where it already is."""
+        """Register an HPA and its ``selector`` (None: it matches nothing yet); False, and nothing changed, where it
+        already is."""
         if self.registered(namespace, name):
             return False
         self._put(namespace, name, _parsed(selector))
@@ -80,7 +81,7 @@ class SelectorStore:
         return self._namespaces.get(namespace, {})
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
-        """Names of the HPAs whose selector matches any of the label sets, sorted; at most ``limit`` (0: all)."""
+        """Names of the HPAs whose selector matches any of the ``label_sets``, sorted; at most ``limit`` (0: all)."""
         if namespace not in self._index:
             return []
         found: set[str] = set()

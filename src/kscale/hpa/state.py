@@ -61,7 +61,7 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     written: Written | None = None
 
     def later(self, by: int) -> HPAState:
-        """The same with histories that many nanoseconds later."""
+        """The same with histories that many nanoseconds later (``by``)."""
         replace = msgspec.structs.replace
         proposals = self.recommendations
         return replace(
@@ -100,7 +100,7 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
     @classmethod
     def from_json(cls, data: bytes | str) -> ControllerState:
-        """What :meth:`to_json` wrote, or the next state in an HPAReport.
+        """What :meth:`to_json` wrote (``data``), or the next state in an HPAReport.
 
         Raises ``StateError``, with the path of what is wrong, for anything else: a field that is not known, a number
         out of range or a selector that cannot be read too.

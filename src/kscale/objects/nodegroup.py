@@ -178,8 +178,8 @@ class NodeGroup(ApiStruct):
         return self.template
 
     def options_or(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
-        """What holds for the group. Raises :class:`ProviderError` if the cloud cannot tell; one that does not implement
-        the question says nothing."""
+        """What holds for the group: its own options, else ``defaults``. Raises :class:`ProviderError` if the cloud
+        cannot tell; one that does not implement the question says nothing."""
         if self.options_error is not None and not is_not_implemented(self.options_error):
             raise ProviderError(self.options_error)
         if self.options is None or self.options_error is not None:

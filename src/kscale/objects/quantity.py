@@ -237,7 +237,7 @@ class Quantity:
     # -- comparison --------------------------------------------------------------------------------------------
 
     def cmp(self, other: Quantity) -> int:
-        """-1, 0 or 1: exact comparison by value."""
+        """-1, 0 or 1, as it is less than, equal to or more than ``other``: exact comparison by value."""
         if self.sign != other.sign:
             return 1 if self.sign > other.sign else -1
         left, right = self._mantissa, other._mantissa

@@ -43,7 +43,7 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
     old_hints: dict[str, str] = {}
 
     def hint(self, uid: str) -> str | None:
-        """Where a pod went last time."""
+        """Where the pod with this ``uid`` went last time; None if that is not known."""
         return self.hints.get(uid) or self.old_hints.get(uid)
 
     def to_json(self) -> bytes:
@@ -52,7 +52,7 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_json(text: bytes | str) -> PlaceState:
-        """From JSON. Raises StateError for anything else than what :meth:`to_json` wrote."""
+        """From JSON (``text``). Raises StateError for anything else than what :meth:`to_json` wrote."""
         try:
             data = msgspec.json.decode(text)
             if data.pop("version") != 1:

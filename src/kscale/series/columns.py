@@ -58,7 +58,7 @@ class Series:
     ) -> Series:
         """Columns whose lengths, values (if ``finite``) and order (if ``ordered``) are checked.
 
-        Raises ``InputError`` that names row and series.
+        Raises ``InputError`` that names row and series; ``first_row`` is what the first one is called.
         """
         if not len(series) == len(time) == len(value):
             raise ValueError("series, time and value must be of one length")

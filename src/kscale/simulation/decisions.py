@@ -36,7 +36,7 @@ class DecisionLog:
         self.refused: Counter[str] = Counter()
 
     def listening(self, by: str, perform: Perform) -> Perform:
-        """What carries actions out for one autoscaler, and writes them down."""
+        """What carries actions out for one autoscaler, and writes them down: ``perform`` and a note."""
 
         def performing(action: Action, now: Moment) -> Outcome:
             outcome = perform(action, now)

@@ -29,7 +29,7 @@ class Timeline:
         return len(self._rows["time"])
 
     def add(self, time: Moment, *values: Any) -> None:
-        """Another row."""
+        """Another row: its ``time``, and ``values`` in the order of the columns."""
         for column, value in zip(self._rows.values(), (time, *values), strict=True):
             column.append(value)
 

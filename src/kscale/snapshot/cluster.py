@@ -92,7 +92,7 @@ class Cluster:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def apply(self, item: Any) -> None:
-        """Add or replace an object: a kscale struct, a dict, or a Kubernetes client object."""
+        """Add or replace an object (``item``): a kscale struct, a dict, or a Kubernetes client object."""
         if isinstance(item, KubeObject):
             self.apply_decoded(item, None)
         else:
@@ -108,7 +108,7 @@ class Cluster:
             self._snapshots.clear()
 
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
-        """``apply`` for an object that is decoded already, but for :meth:`tidy`; ``raw`` is the API data that it came
+        """``apply`` for an ``item`` that is decoded already, but for :meth:`tidy`; ``raw`` is the API data that it came
         from."""
         if isinstance(item, Pod):
             self._contents.pods.put(item, raw)
@@ -124,8 +124,8 @@ class Cluster:
         self._contents.pods.put_all(pods)
 
     def apply_batch(self, batch: PodBatch) -> ChangedKeys:
-        """``apply`` for pods that were read to columns with this cluster's reader, but for :meth:`tidy`; their texts
-        stay where they are. What changed."""
+        """``apply`` for a ``batch``: pods that were read to columns with this cluster's reader, but for :meth:`tidy`;
+        their texts stay where they are. What changed."""
         return self._contents.pods.put_batch(batch, refer=True, anew=True)
 
     def has_pod(self, key: str) -> bool:
@@ -140,8 +140,9 @@ class Cluster:
         """Remove an object (or what has its kind and key), or the object of a kind under a key (``namespace/name``, or
         ``name`` of what has no namespace); False if it was not there.
 
-        An item with a UID removes no object with another: under its key there is a newer one by then, and a late word
-        of the old one's end changes nothing. An item without UID, or one held without, goes by kind and key alone.
+        An item with a UID (its own, or ``uid``) removes no object with another: under its key there is a newer one by
+        then, and a late word of the old one's end changes nothing. An item without UID, or one held without, goes by
+        kind and key alone.
         """
         if key is not None:
             kind = item
@@ -158,7 +159,8 @@ class Cluster:
         return removed_pod
 
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
-        """Apply what a watch brought: events as the API server writes them, a line each, of any kinds, in order.
+        """Apply what a watch brought (``lines``): events as the API server writes them, a line each, of any kinds, in
+        order.
 
         What is behind the last line end counts only if it is a whole event; :attr:`Watched.used` says how many bytes
         were read, and the rest is to be put in front of what comes next. So bytes may be cut anywhere:

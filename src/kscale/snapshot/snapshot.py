@@ -297,7 +297,7 @@ class Snapshot:
         self, fresh: Sequence[NodeTemplate] = (), *, without: Collection[str] = (), replaced: Sequence[Node] = ()
     ) -> Snapshot:
         """Another snapshot: without some nodes and what runs on them, with others in the place of those of their names,
-        and with new ones at the end, their pods and devices with them.
+        and with new ones (``fresh``) at the end, their pods and devices with them.
 
         Raises InputError for a new node whose name another one has, KeyError for one to be left out or replaced that is
         not there.
@@ -343,12 +343,12 @@ class Snapshot:
         return made.with_placed(records, homes) if records else made
 
     def without_placed(self, gone: NDArray[np.int64]) -> Snapshot:
-        """This snapshot without some of the placed pods, by position in ``pods``; the very same as the last time, if
-        these pods are. Itself if there are none."""
+        """This snapshot without some of the placed pods (``gone``), by position in ``pods``; the very same as the last
+        time, if these pods are. Itself if there are none."""
         return self.memo.of(_Without, _Without).of(self, gone) if len(gone) else self
 
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
-        """Another snapshot with only some of the placed pods: bool[M], in the order of ``placed_class``."""
+        """Another snapshot with only some of the placed pods: ``keep`` is bool[M], in the order of ``placed_class``."""
         used = {name: column.copy() for name, column in self.used.items()}
         pod_count = self.pod_count.copy()
         gone = np.flatnonzero(~keep)

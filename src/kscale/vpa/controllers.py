@@ -78,7 +78,7 @@ class Controllers:
         return f"<Controllers: {len(self)} of well-known kinds, {self.scales!r}>"
 
     def apply(self, item: KubeObject) -> None:
-        """An object is there, or has changed: it takes the place of the one of its kind and name."""
+        """An object (``item``) is there, or has changed: it takes the place of the one of its kind and name."""
         kind = type(item).__name__
         if kind in WELL_KNOWN:
             self._objects[kind, item.namespace, item.name] = item

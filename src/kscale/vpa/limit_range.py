@@ -59,7 +59,7 @@ class LimitRanges:
         return (item for known in self._by_namespace.values() for item in known.values())
 
     def apply(self, item: LimitRange) -> None:
-        """A limit range is there, or has changed: it takes the place of the one of its name."""
+        """A limit range (``item``) is there, or has changed: it takes the place of the one of its name."""
         self._by_namespace.setdefault(item.namespace, {})[item.name] = item
         self._forget(item.namespace)
 
@@ -76,7 +76,8 @@ class LimitRanges:
             self._effective.pop((namespace, type_), None)
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """The lowest maximum, highest minimum and last default of all items of a type; None if there is none.
+        """The lowest maximum, highest minimum and last default of all items of a type (``type_``: Container, Pod);
+        None if there is none.
 
         Only cpu and memory are merged; other resources of the first list that has any survive.
         """

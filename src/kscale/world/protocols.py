@@ -130,7 +130,7 @@ class TellingStores(Stores, Protocol):
     """Stores that tell of what happens to them."""
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
+        """Does ``call`` after each change of a typed kind, and with None whenever ``settled`` may have become true.
         Gives what ends that."""
         ...
 
@@ -172,22 +172,25 @@ class NodeGroups(Protocol):
         ...
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size (``IncreaseSize``, ``AtomicIncreaseSize``)."""
+        """Raises the target size of a group by ``delta``, ``atomic``: by all of it or nothing (``IncreaseSize``,
+        ``AtomicIncreaseSize``)."""
         ...
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target size by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
+        """Lowers the target size of a group by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
         ...
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes and lowers the target size with them (``DeleteNodes``, ``ForceDeleteNodes``).
+        """Deletes nodes of a group and lowers its target size with them, ``force``: without regard to the
+        minimum size and the like (``DeleteNodes``, ``ForceDeleteNodes``).
 
         Of an instance that never registered the node holds its id, as name and as provider id.
         """
         ...
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Makes a group (``Create``): that group first, then others that were made along with it."""
+        """Makes a ``group`` (``Create``; ``asynchronous``: without waiting for it): that group first, then others that
+        were made along with it."""
         ...
 
     def delete_group(self, group: str) -> None:
@@ -211,7 +214,7 @@ class History(Protocol):
     """What answers :class:`~kscale.effects.QueryPrometheus`."""
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        """The answer as it is."""
+        """The answer to a ``question`` as it is."""
         ...
 
 

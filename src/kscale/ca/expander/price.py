@@ -63,9 +63,17 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     pod_errors: list[str] = msgspec.field(default_factory=list)
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:
+        """What a node costs from ``start`` to ``end``, by its name; one without a price costs nothing.
+
+        Raises :class:`AutoscalerError` where ``node_errors`` names it.
+        """
         return self._price(node.metadata.name or "", self.nodes, self.node_errors, start, end)
 
     def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
+        """What a pod costs from ``start`` to ``end``, by its name; one without a price costs nothing.
+
+        Raises :class:`AutoscalerError` where ``pod_errors`` names it.
+        """
         return self._price(pod.metadata.name or "", self.pods, self.pod_errors, start, end)
 
     @staticmethod

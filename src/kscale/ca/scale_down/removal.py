@@ -112,7 +112,7 @@ class RemovalSimulator:
         return found
 
     def pods_on(self, node: str) -> list[Pod]:
-        """The same, decoded."""
+        """The same for a ``node`` by name, decoded."""
         return [self.pods.pod(i) for i in self.numbers_on(node)]
 
     def mask(self, names: Iterable[str]) -> NDArray[np.uint8]:
@@ -124,7 +124,8 @@ class RemovalSimulator:
     # -- acting ------------------------------------------------------------------------------------------------------
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
-        """Place the ``more`` pods with hints of their own; what was placed stays. Returns the state of these hints."""
+        """Place the ``more`` pods with hints of their own; what was placed stays. ``acceptable``: uint8[nodes], 1 =
+        may take pods (default: every node). Returns the state of these hints."""
         first = self._first_more
         by_priority = np.argsort(-self.pods.priority[first:], kind="stable")
         priority = self.pods.priority[first:][by_priority]
@@ -160,8 +161,9 @@ class RemovalSimulator:
     ) -> list[RemovableNode | UnremovableCandidate]:
         """Whether nodes can go one after the other and their pods fit on others (upstream: ``SimulateNodeRemoval``).
 
-        ``destinations``: uint8[nodes], 1 = may take pods; a node that went is none any more. With ``limit`` the answers
-        end where so many nodes can go, those marked in ``atomic`` not counted. ``persist``: a success stays.
+        ``destinations``: uint8[nodes], 1 = may take pods; a node that went is none any more. With ``limit`` the
+        answers end where so many nodes can go, those marked in ``atomic`` not counted. ``persist``: a success stays.
+        ``charge_pdbs``: it takes of the budgets.
         """
         budgets, left = self._budgets, self._left()
         found = self._removals.run(
@@ -188,6 +190,8 @@ class RemovalSimulator:
         self, candidates: Sequence[str], destinations: NDArray[np.uint8], *, threads: int | None = None
     ) -> list[RemovableNode | UnremovableCandidate]:
         """Whether each of the nodes could go if no other did, each on an overlay of its own; nothing changes.
+
+        ``destinations``: uint8[nodes], 1 = may take pods.
 
         ``threads``: None = as many as there are CPUs; the answers do not depend on their number.
         """

@@ -46,7 +46,7 @@ class RemovableNode:
 
     @classmethod
     def of(cls, node: str, placement: dict[str, str]) -> RemovableNode:
-        """A node whose pods all find a place: pod -> node."""
+        """A node whose pods all find a place (``placement``: pod -> node)."""
         numbers = np.arange(len(placement), dtype=np.int32)
         codes = np.full(len(placement), MOVES, dtype=np.uint8)
         moves = Moves(numbers, codes, numbers, list(placement), list(placement.values()))

@@ -243,7 +243,7 @@ class ScaleUpPlan:
         return list(self._events)
 
     def with_events(self, events: Sequence[Event]) -> Self:
-        """The same plan, and what was said on the way."""
+        """The same plan, and what was said on the way (``events``, in order)."""
         self._events = events
         return self
 

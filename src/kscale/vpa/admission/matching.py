@@ -63,7 +63,8 @@ class VpaIndex:
     def match_steps(
         self, pod: Pod, controllers: Controllers, progress: Progress
     ) -> StepsOf[GetScale, VerticalPodAutoscaler | None]:
-        """The strongest VPA whose target is the pod's topmost controller; Off counts only with a startup boost."""
+        """The strongest VPA whose target is the pod's topmost controller; Off counts only with a startup boost. Asks
+        by way of ``progress``."""
         try:
             parent = yield from parent_of_steps(pod, controllers, progress)
         except TargetError:

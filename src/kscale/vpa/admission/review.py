@@ -52,7 +52,7 @@ class Reviewed(msgspec.Struct, kw_only=True):
     observations: list[Observation] = []
 
     def latency(self, seconds: float) -> Observation:
-        """What upstream would observe of an answer that took so long from the request to its end."""
+        """What upstream would observe of an answer that took so many ``seconds`` from the request to its end."""
         labels = {"status": self.status, "resource": self.resource}
         return observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
 

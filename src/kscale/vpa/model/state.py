@@ -108,7 +108,7 @@ class RecommenderState:
             del vpa.label_sets[label_set.key]
 
     def vpas_of(self, label_set: LabelSet) -> list[Vpa]:
-        """The VPAs that select a label set, by name."""
+        """The VPAs that select a label set (``label_set``), by name."""
         return [self.vpas[label_set.namespace, name] for name in label_set.vpas]
 
     def selecting(self, namespace: str, pod: str, labels: Mapping[str, str] | None) -> list[Vpa]:
@@ -156,7 +156,7 @@ class RecommenderState:
             self.last_checkpoint_gc += by
 
     def add_pod(self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: Moment) -> PodState:
-        """``AddOrUpdatePod``."""
+        """``AddOrUpdatePod``, with the pod's ``labels`` and its ``phase`` as the API names it."""
         pod = self.pods.get((namespace, name))
         if pod is None:
             self.placed += 1
@@ -195,7 +195,7 @@ class RecommenderState:
             pod.containers[name] = ContainerState(self.store.take_slot())
 
     def set_init_containers(self, pod: PodState, names: frozenset[str]) -> None:
-        """Their usage is not looked at."""
+        """The ``names`` of a pod's init containers: their usage is not looked at."""
         if names != pod.init_containers:
             self.placed += 1
             pod.init_containers = names
@@ -235,7 +235,7 @@ class RecommenderState:
         return found
 
     def adopt(self, aggregate: Aggregate, label_set: LabelSet) -> None:
-        """An aggregate joins those that are alive."""
+        """An aggregate joins those that are alive, as that of ``label_set``."""
         self.placed += 1
         self.aggregates[aggregate.key] = aggregate
         label_set.aggregates[aggregate.key.container] = aggregate
@@ -243,7 +243,7 @@ class RecommenderState:
     # -- where resources are read from --------------------------------------------------------------------------
 
     def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
-        """Notes where the resources of a pod's containers are read from."""
+        """Notes where the resources of a pod's containers are read from (``sources``)."""
         if sources == pod.sources:
             return
         if pod.sources:
@@ -276,7 +276,8 @@ class RecommenderState:
         apply_policy(self.store, aggregate, container_policy(aggregate.key.container, vpa.resource_policy))
 
     def add_vpa(self, item: VerticalPodAutoscaler, selector: Selector) -> Vpa:
-        """``AddOrUpdateVpa``. A VPA whose selector changed is forgotten first, its loaded checkpoints included."""
+        """``AddOrUpdateVpa`` of ``item``. A VPA whose selector changed is forgotten first, its loaded checkpoints
+        included."""
         key = (item.namespace, item.name)
         vpa = self.vpas.get(key)
         if vpa is not None and vpa.selector != selector and str(vpa.selector) != str(selector):

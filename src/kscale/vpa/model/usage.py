@@ -46,7 +46,7 @@ class Usage:
 
     @classmethod
     def from_events(cls, events: Iterable[tuple[ContainerName, int, int, int]]) -> Usage:
-        """From (container, time, value, kind) tuples."""
+        """From ``events``: (container, time, value, kind) tuples."""
         names: dict[ContainerName, int] = {}
         rows = [(names.setdefault(name, len(names)), time, value, kind) for name, time, value, kind in events]
         columns = list(zip(*rows, strict=True)) or [(), (), (), ()]

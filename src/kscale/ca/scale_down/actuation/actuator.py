@@ -80,7 +80,8 @@ class Actuator:
         *,
         force: bool = False,
     ) -> StepsOf[Marking | InBackground | Observe, StartedDeletion]:
-        """The same within a machine that is under way."""
+        """The same within a machine that is under way, whose progress is ``p``: ``empty``, ``drain`` and ``force`` as
+        :meth:`start_deletion` has them."""
         waiting = self._scheduler.reset()
         yield from p.observe(observation("pending_node_deletions", waiting))
         nodes = snapshot.columns.objects
