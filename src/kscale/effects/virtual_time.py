@@ -140,7 +140,7 @@ class VirtualTime:
 
     def step(self, until: Moment | None = None) -> bool:
         """Does what is due first, and what follows from it at once; moves time to it. False: nothing is due, or not up
-        to a moment."""
+        to a moment (``until``)."""
         due = self._due
         while due and due[0][3].cancelled:
             heappop(due)
