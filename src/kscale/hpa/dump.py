@@ -16,7 +16,7 @@ from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions
 from kscale.hpa.dump_json import hpa_of_record, pod_of, time_of, usage_of, usage_of_items
 from kscale.hpa.dump_pods import DumpPods, times_of
-from kscale.hpa.dump_records import check_names, key_of, plain, untold
+from kscale.hpa.dump_records import check_names, in_namespace, key_of, plain, untold
 from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
@@ -27,6 +27,7 @@ from kscale.objects.decode import from_dict
 from kscale.objects.durations import parse_duration
 from kscale.objects.kinds import group_of
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from kscale.objects.namespaces import with_namespace
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, ServedResource, parse_group_version
 from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
@@ -227,11 +228,14 @@ class Dump:
         if hpa is not None:
             self.read[kind] += 1
             self.see(hpa.metadata.creation_timestamp)
+            hpa = with_namespace(hpa)
             self._keep_hpa(admit_decoded(hpa, hpa if hpa.metadata.resource_version else None))
             return
         data = plain(record)
         self.read[kind] += 1
         check_names(data)
+        if kind not in _PASSED_OVER:
+            data = in_namespace(data)
         self.see((data.get("metadata") or {}).get("creationTimestamp"))
         if group in _METRIC_GROUPS:
             self._add_metric(group, kind, data, namespace)
@@ -293,6 +297,7 @@ class Dump:
         self.hpas[key] = out.hpa
 
     def _add_pod(self, pod: Pod) -> None:
+        pod = with_namespace(pod)
         self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
         if self.pods.add(pod):
             self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")

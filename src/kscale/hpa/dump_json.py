@@ -97,7 +97,7 @@ def usage_of_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None
         usage = PodUsage.from_json(b"".join((b'{"kind":"PodMetricsList","items":', items, b"}")))
     except (msgspec.DecodeError, RecursionError, InputError):
         return None
-    if not all(map(_is_usage, {each.head for each in told})):
+    if not all(map(_is_usage, {each.head for each in told})) or "" in usage.namespaces:
         return None
     return usage, {each.metadata.creation_timestamp for each in told if each.metadata.creation_timestamp}
 

@@ -10,7 +10,6 @@ import msgspec
 
 from kscale.hpa.dump_json import time_of
 from kscale.objects.core import Pod
-from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_reader import ScannedList
@@ -22,7 +21,6 @@ _TIMES: Final = re.compile(
     rb'Time(?:stamp)?(?:(?<="creationTimestamp)|(?<="startTime)|(?<="lastTransitionTime))"\s*:\s*"([^"]*)"'
 )
 """Begins with what the names share: a pattern is looked for much faster by its first letters."""
-_IN_DEFAULT: Final = re.compile(rb'"namespace"\s*:\s*"%s"' % DEFAULT_NAMESPACE.encode())
 
 
 class DumpPods:
@@ -46,9 +44,12 @@ class DumpPods:
         return found if found is not None and len(found) else None
 
     def add(self, pod: Pod) -> bool:
-        """Takes a pod in; whether it was there already. Raises :class:`~kscale.errors.InputError`."""
+        """Takes in a pod that says its namespace; whether it was there already.
+
+        Raises :class:`~kscale.errors.InputError`.
+        """
         self.cluster.apply_decoded(pod, None)
-        return self._again(f"{pod.metadata.namespace}/{pod.metadata.name}")
+        return self._again(pod.key)
 
     def add_batch(self, batch: PodBatch) -> list[str]:
         """Takes pods in; those that were there already."""
@@ -67,12 +68,9 @@ class DumpPods:
 
 
 def times_of(batch: PodBatch) -> Sequence[int] | None:
-    """When anything became of the pods of a batch; None: one of them is written so that it has to be looked at alone
-    (a text that is no time, or no namespace)."""
+    """When anything became of the pods of a batch; None: a text of one of them is no time, and each has to be looked at
+    alone."""
     begin, size = batch.column("begin").tolist(), batch.column("size").tolist()
-    for key, at, length in zip(batch.keys, begin, size, strict=True):
-        if key.startswith(f"{DEFAULT_NAMESPACE}/") and not _IN_DEFAULT.search(batch.view[at : at + length]):
-            return None
     text = batch.view[begin[0] : begin[-1] + size[-1]]
     try:
         return [time_of(each.decode()) for each in set(_TIMES.findall(text))]

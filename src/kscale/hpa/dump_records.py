@@ -14,9 +14,10 @@ from kscale.hpa.replica_calculator import selector_text
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import to_dict
 from kscale.objects.meta import KubeObject
+from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.snapshot.sources import RawObject
 
-__all__ = ["check_names", "key_of", "named", "plain", "untold"]
+__all__ = ["check_names", "in_namespace", "key_of", "named", "plain", "untold"]
 
 
 _MAP_OR_NONE: Final = (dict, Mapping, NoneType)
@@ -58,6 +59,15 @@ def check_names(data: Any) -> None:
     for name in ("name", "namespace", "creationTimestamp"):
         if not isinstance(metadata.get(name), (str, NoneType)):
             raise InputError(Problem("expected a text", field=f"metadata.{name}"))
+
+
+def in_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """:func:`~kscale.objects.namespaces.with_namespace` of data. Of a kind that is not known, too: what an HPA scales
+    is in a namespace. What has no name has none (a value of a metric)."""
+    metadata = data.get("metadata") or {}
+    if metadata.get("namespace") or not metadata.get("name"):
+        return data
+    return {**data, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
 
 
 def key_of(data: Mapping[str, Any]) -> str:

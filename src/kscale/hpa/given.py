@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from kscale.errors import InputError
 from kscale.hpa.defaults import apply_defaults
@@ -12,11 +13,14 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAut
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject
+from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.scale import ScaleError
 from kscale.objects.scale_versions import read_scale
 from kscale.snapshot.client_objects import is_client_object, to_plain
 
 __all__ = ["given_hpa", "given_pod", "given_scale", "plain"]
+
+K = TypeVar("K", bound=KubeObject)
 
 
 def plain(value: object, what: str = "object") -> Mapping[str, Any]:
@@ -42,10 +46,10 @@ def given_hpa(value: object) -> HorizontalPodAutoscaler:
     data = plain(value, "HorizontalPodAutoscaler")
     version = str(data.get("apiVersion") or "autoscaling/v2")
     if version == "autoscaling/v1":
-        return apply_defaults(from_v1(from_dict(data, HorizontalPodAutoscalerV1)))
+        return apply_defaults(from_v1(_read(data, HorizontalPodAutoscalerV1)))
     if version != "autoscaling/v2":
         raise InputError(f"autoscaling/v1 and v2 are read, not {version}")
-    return apply_defaults(from_dict(data, HorizontalPodAutoscaler))
+    return apply_defaults(_read(data, HorizontalPodAutoscaler))
 
 
 def given_scale(value: object) -> Scale:
@@ -64,4 +68,17 @@ def given_scale(value: object) -> Scale:
 
 def given_pod(value: object) -> Pod:
     """A pod. Raises :class:`~kscale.errors.InputError` for what is none."""
-    return value if isinstance(value, Pod) else from_dict(plain(value, "Pod"), Pod)
+    return value if isinstance(value, Pod) else _read(plain(value, "Pod"), Pod)
+
+
+def _read(data: Mapping[str, Any], type_: type[K]) -> K:
+    """:func:`~kscale.objects.decode.from_dict`; an error says which object it is of, as far as that has a name."""
+    try:
+        return from_dict(data, type_)
+    except InputError as error:
+        metadata = data.get("metadata")
+        if not isinstance(metadata, Mapping) or not metadata.get("name"):
+            raise
+        kind = data.get("kind") or type_.__name__
+        where = f"{kind} {metadata.get('namespace') or DEFAULT_NAMESPACE}/{metadata['name']}"
+        raise InputError([replace(each, object=where) for each in error.problems]) from None

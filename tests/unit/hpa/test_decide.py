@@ -449,3 +449,22 @@ def test_the_state_survives_json(world: World) -> None:
 
 def test_no_hpas_at_all() -> None:
     assert len(decide([], {}, [], MetricLists(), now=NOW)) == 0
+
+
+def test_an_error_of_data_says_whose_it_is() -> None:
+    target = {"type": "Utilization", "averageUtilization": "x"}
+    bad = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"maxReplicas": 3, "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]},
+    }
+    with pytest.raises(InputError) as refused:
+        decide([bad], {}, [], [], now=NOW)
+    (problem,) = refused.value.problems
+    assert (problem.object, problem.field) == (
+        "HorizontalPodAutoscaler shop/web", "spec.metrics[0].resource.target.averageUtilization",
+    )  # fmt: skip
+    pod = {"metadata": {"name": "web-0"}, "spec": {"containers": 3}}
+    with pytest.raises(InputError, match=r"^Pod default/web-0: spec\.containers: "):
+        decide([], {}, [pod], [], now=NOW)

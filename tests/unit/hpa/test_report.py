@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,19 @@ def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Decisions, "told", counting)
     hpa_report(dump, [dump.hpas["shop/rival"]])
     assert explained == ["shop/rival"]
+
+
+def test_what_names_no_namespace_is_in_default() -> None:
+    named = [hpa("web"), deployment(2), *(pod(f"web-{i}") for i in range(2)), usage(("web-0", "90m"), ("web-1", "90m"))]
+    bare = json.loads(json.dumps(named).replace('"namespace": "shop"', '"labels_of": ""'))
+    dump = read_dump(bare)
+    assert list(dump.hpas) == ["default/web"]
+    assert dump.pods.namespaces == {"default"}
+    (said,), (meant,) = hpa_report(dump).hpas, hpa_report(read_dump(named)).hpas
+    assert (said.namespace, said.desired_replicas, said.metrics) == ("default", meant.desired_replicas, meant.metrics)
+    text = io.BytesIO(json.dumps({"apiVersion": "v1", "kind": "List", "items": bare}).encode())
+    assert hpa_report(read_dump(text)).hpas == hpa_report(dump).hpas
+    assert not dump.duplicates
 
 
 def test_a_given_state_is_carried_over() -> None:

@@ -1,4 +1,4 @@
-"""Drainability of many pods as numbers, each kind of pod judged once (``simulator/drain.go``)."""
+"""Drainability of many pods as numbers, each shape of pod judged once (``simulator/drain.go``)."""
 
 from __future__ import annotations
 

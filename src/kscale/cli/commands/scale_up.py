@@ -90,7 +90,7 @@ def command(
         ),
     ] = None,
     all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="Show every group, and what each says of every kind of pod.")
+        bool, typer.Option("--all-groups", help="Show every group, and what each says of every shape of pod.")
     ] = False,
     balance: Annotated[
         bool, typer.Option("--balance-similar-node-groups", help="Share new nodes among groups that are alike.")

@@ -132,7 +132,7 @@ def _gather(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> PodsToM
 
 
 class DrainJudge:
-    """The default rules over many nodes, each distinct kind of pod judged once.
+    """The default rules over many nodes, each distinct shape of pod judged once.
 
     What the rules read of most pods is the same for all pods of a controller; only disruption budgets change while
     nodes are removed, and they are asked anew. Verdicts are those of :func:`drain_status`.
