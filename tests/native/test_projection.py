@@ -311,3 +311,12 @@ def test_refused_groups() -> None:
             _names.select_rows(starts, rows, np.array(begin, dtype=np.int64), np.array(groups, dtype=np.int64))
     with pytest.raises(NativeError):
         _names.select_rows(np.array([0, 5]), rows, np.array([0, 1]), np.array([0]))
+
+
+def test_a_text_that_was_forgotten_is_numbered_anew() -> None:
+    projector = _projection.Projector(("object", {"a": "keep"}, ()), 1, 0)
+    for _ in range(2):  # the second time it is the last one that was asked for before
+        scanned = projector.scan(b'{"items":[{"a":1},{"a":1}]}')
+        assert scanned is not None
+        assert projector.text(projector.combinations()[scanned[2][1]][-1]) == b'{"a":1}'
+        assert not any(there.any() for there in projector.retain(np.zeros(projector.combination_count, dtype=np.uint8)))

@@ -44,8 +44,9 @@ std::int32_t Projector::add(ProjectionRule rule) {
 }
 
 std::int32_t TextTable::number(const std::string& text) {
+  if (last_ >= 0 && texts_[static_cast<std::size_t>(last_)] == text) return last_;
   const auto found = numbers_.find(text);
-  if (found != numbers_.end()) return found->second;
+  if (found != numbers_.end()) return last_ = found->second;
   std::int32_t number;
   if (free_.empty()) {
     texts_.push_back(text);
@@ -56,10 +57,11 @@ std::int32_t TextTable::number(const std::string& text) {
     texts_[static_cast<std::size_t>(number)] = text;
   }
   numbers_.emplace(texts_[static_cast<std::size_t>(number)], number);
-  return number;
+  return last_ = number;
 }
 
 void TextTable::remove(std::size_t i) {
+  if (last_ == static_cast<std::int32_t>(i)) last_ = -1;
   numbers_.erase(texts_[i]);
   std::string().swap(texts_[i]);
   free_.push_back(static_cast<std::int32_t>(i));
