@@ -189,9 +189,13 @@ class _Reconcile:
 
     def _read(self, scale: Scale) -> None:
         """The target's scale is there."""
-        now, self.current = self.now, scale.spec.replicas
+        now = self.now
         text = "the HPA controller was able to get the target's current scale"
         now.set("AbleToScale", True, "SucceededGetScale", text)
+        self._begin(scale)
+
+    def _begin(self, scale: Scale) -> None:
+        now, self.current = self.now, scale.spec.replicas
         if now.state.recommendations is None:
             now.remember(recommendations=(Recommendation(scale.spec.replicas, now.now),))
 
@@ -233,7 +237,10 @@ class _Reconcile:
         """(the size, what was counted) where all that has to be asked for it is known."""
         now = self.now
         self._stale(None)
-        self._read(scale)
+        if find(now.status.conditions, "AbleToScale") is None:
+            self._read(scale)
+        else:
+            self._begin(scale)  # that it could be read is soon replaced (_normalize), and moves no time
         if not now.options.legacy and now.state.selector != scale.status.selector:
             now.remember(selector=scale.status.selector)
         found, observations = propose_known(now, scale, known.replicas)
