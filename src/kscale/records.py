@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
 
-__all__ = ["API_VERSION", "Record", "schema_of", "to_builtins", "to_json"]
+__all__ = ["API_VERSION", "Record", "components_of", "nulls_last", "schema_of", "to_builtins", "to_json"]
 
 API_VERSION = "kscale.dev/v1alpha1"
 
@@ -39,10 +40,30 @@ def to_json(record: Record, *, indent: int = 0) -> bytes:
     return msgspec.json.format(text, indent=indent) if indent else text
 
 
+def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:
+    """The name of a type among its schema's definitions, and these: the same with every version of msgspec.
+
+    ``kind``: the type; ``schema_hook``: tells the schemas of types that msgspec does not know, as it takes one.
+    """
+    (ref,), found = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
+    return ref["$ref"].rsplit("/", 1)[-1], nulls_last(found)
+
+
+def nulls_last(schema: Any) -> Any:
+    """A schema in which ``null`` is the last thing that a value may be: versions of msgspec differ in that."""
+    if isinstance(schema, list):
+        return [nulls_last(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: nulls_last(each) for key, each in schema.items()}
+    if isinstance(any_of := made.get("anyOf"), list):
+        made["anyOf"] = sorted(any_of, key=lambda each: each == {"type": "null"})
+    return made
+
+
 def schema_of(record_type: type[Record]) -> dict[str, Any]:
     """The published JSON Schema (2020-12) of a record type."""
-    (ref,), components = msgspec.json.schema_components([record_type], ref_template="#/$defs/{name}")
-    name = ref["$ref"].rsplit("/", 1)[-1]
+    name, components = components_of(record_type)
     own = components.pop(name)
     properties = {
         "apiVersion": {"const": API_VERSION},

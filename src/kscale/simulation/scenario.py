@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from kscale.objects.base import ApiStruct
-from kscale.records import API_VERSION
+from kscale.records import API_VERSION, components_of
 
 __all__ = [
     "ControllerFlags",
@@ -214,8 +214,8 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
 
 def simulation_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a scenario file."""
-    (_,), definitions = msgspec.json.schema_components([Scenario], ref_template="#/$defs/{name}")
-    own = definitions.pop("Scenario")
+    name, definitions = components_of(Scenario)
+    own = definitions.pop(name)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kscale scenario file",

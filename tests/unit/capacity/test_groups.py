@@ -13,6 +13,7 @@ import zstandard
 
 from kscale import InputError, Quantity
 from kscale.capacity.groups import groups_from, groups_schema, groups_schema_text, read_groups
+from kscale.records import nulls_last
 
 ROOT = Path(__file__).parents[3]
 TEMPLATE = {
@@ -241,6 +242,15 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes, m
     assert str(tmp_path / name) in str(caught.value)
     with pytest.raises(InputError, match="No such file"):
         read_groups(tmp_path / "none.yaml")
+
+
+def test_schemas_are_the_same_with_every_version_of_msgspec() -> None:
+    """0.21 has null before the name of a struct, 0.22 behind it."""
+    null, node = {"type": "null"}, {"$ref": "#/$defs/Node"}
+    assert nulls_last({"p": {"anyOf": [null, node], "default": None}}) == {
+        "p": {"anyOf": [node, null], "default": None}
+    }
+    assert nulls_last([{"anyOf": [node, null]}, "null"]) == [{"anyOf": [node, null]}, "null"]
 
 
 def test_the_published_schema_is_current() -> None:

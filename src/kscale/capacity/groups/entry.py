@@ -12,6 +12,7 @@ from kscale.objects.base import ApiStruct, ResourceList
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.nodegroup import NodeGroupOptions
 from kscale.objects.quantity import Quantity
+from kscale.records import components_of
 
 __all__ = ["GroupEntry", "GroupOptions", "GroupTaint", "groups_schema", "groups_schema_text"]
 
@@ -75,14 +76,12 @@ def _quantity_schema(type_: type) -> dict[str, Any]:
 
 def groups_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a groups file: what the reader checks, as far as a schema can say it."""
-    (reference,), definitions = msgspec.json.schema_components(
-        [GroupEntry], schema_hook=_quantity_schema, ref_template="#/$defs/{name}"
-    )
+    name, definitions = components_of(GroupEntry, _quantity_schema)
     # What a Node or a Pod is, Kubernetes publishes.
     for kind in ("Node", "Pod"):
         definitions[kind] = {"type": "object", "description": f"A v1 {kind}, as the API server returns it."}
     _restrict(definitions)
-    definitions["Groups"] = {"type": "array", "items": reference, "minItems": 1}
+    definitions["Groups"] = {"type": "array", "items": {"$ref": f"#/$defs/{name}"}, "minItems": 1}
     groups = {"$ref": "#/$defs/Groups"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -13,6 +13,7 @@ from kscale.capacity.plain_files import read_plain
 from kscale.errors import InputError, Problem
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import escaped, from_dict
+from kscale.records import components_of
 
 __all__ = [
     "Edit",
@@ -185,8 +186,8 @@ def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
 
 def scenarios_schema_text() -> str:
     """The JSON Schema (2020-12) of the file as it is published."""
-    (ref,), components = msgspec.json.schema_components([_File], ref_template="#/$defs/{name}")
-    own = components.pop(ref["$ref"].rsplit("/", 1)[-1])
+    name, components = components_of(_File)
+    own = components.pop(name)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "scenarios",
