@@ -14,7 +14,7 @@ class KscaleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the input: which file, which object in it, which field, and what.
+    """One thing that is wrong with the input: which file, which object in it, which field, and what (``message``).
 
     ``source`` is a path, ``-`` or ``<bytes>``; ``object`` is e.g. ``items[17] (Pod team-a/web-3)``;
     ``field`` a path such as ``spec.containers[0].resources.requests.cpu``. Any of them may be empty.

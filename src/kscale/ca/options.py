@@ -87,7 +87,7 @@ class DrainPriority(msgspec.Struct, frozen=True):
 
 
 class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
-    """All options of a Cluster Autoscaler decision.
+    """All options of a Cluster Autoscaler decision: upstream's flags of the same names, with its defaults.
 
     ``profile`` says whose decision: ``current``, or ``legacy`` for release 1.3 of 2019. It changes no other option:
     :meth:`for_profile` also takes the defaults of that release.

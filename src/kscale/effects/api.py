@@ -92,7 +92,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatchOperation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One operation of a JSON patch (RFC 6902): ``add``, ``replace`` or ``test`` with a value, or ``remove``."""
+    """One operation (``op``) of a JSON patch (RFC 6902): ``add``, ``replace`` or ``test`` with a value, or
+    ``remove``."""
 
     op: str
     path: str
@@ -103,7 +104,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """Change parts of an object.
 
     ``patch`` is plain data for ``merge`` and ``strategic``, :class:`PatchOperation` for ``json``. With a
-    ``resource_version`` an object that has changed since is refused with the reason ``Conflict``.
+    ``resource_version`` an object that has changed since is refused with the reason ``Conflict``. ``type``: which of
+    the three; ``subresource``: that of the object which is changed (empty: the object itself).
     """
 
     kind: str
@@ -117,7 +119,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete an object; with a ``uid`` only that very one. Disruption budgets are not asked."""
+    """Delete an object; with a ``uid`` only that very one. Disruption budgets are not asked. ``grace_period_seconds``
+    None: as the object has it."""
 
     kind: str
     name: str
@@ -128,7 +131,8 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
-    """Create an eviction of a pod (policy/v1). A disruption budget refuses with the reason ``TooManyRequests``."""
+    """Create an eviction of a pod (policy/v1). A disruption budget refuses with the reason ``TooManyRequests``.
+    ``grace_period_seconds`` None: as the pod has it."""
 
     namespace: str
     name: str

@@ -70,7 +70,8 @@ class CreateGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreatedGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """The group that was made, and others made along with it, as the cloud describes them now."""
+    """The group that was made (``main``), and others made along with it (``extra``), as the cloud describes them
+    now."""
 
     main: NodeGroup
     extra: tuple[NodeGroup, ...] = ()

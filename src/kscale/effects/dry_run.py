@@ -31,7 +31,8 @@ class UnansweredError(KscaleError, LookupError):
 
 @dataclass(frozen=True, slots=True)
 class DryRun(Generic[_T]):
-    """What came of it: what the machine returned, and in order what it asked of the world and what it said.
+    """What came of it: what the machine returned (``value``), and in order what it asked of the world and what it said
+    (``events``, ``observations``).
 
     ``actions`` holds neither waits nor company; what machines in company asked stands there itself. ``events`` are made
     when somebody looks at them, if the machine made them so.

@@ -14,10 +14,11 @@ MetricsApi = Literal["resource", "custom", "external"]
 
 
 class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask a metrics API.
+    """Ask a metrics API: ``api`` says which.
 
     ``kind`` is what a custom metric is of (``Pod``, ``Ingress.networking.k8s.io``; empty for external metrics);
-    ``name`` names one object, empty asks for all that match ``selector``. An empty selector is not sent.
+    ``name`` names one object, empty asks for all that match ``selector``; ``metric_selector``: of the series
+    of a custom metric. An empty selector is not sent.
     ``namespace`` is empty for an object at the root and, of the resource metrics, for the pods of all namespaces.
     ``columns``: resource metrics of many pods are answered as columns (:class:`~kscale.objects.pod_metrics.PodUsage`).
     """
@@ -33,7 +34,7 @@ class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryPrometheus(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask Prometheus; its answer comes as it is, in JSON.
+    """Ask Prometheus a ``query`` (PromQL); its answer comes as it is, in JSON.
 
     From ``start`` to ``end`` every ``step`` nanoseconds (``query_range``); without a ``start`` at the moment ``end``.
     An answer of more than ``most_bytes`` is an error (None: of any length).

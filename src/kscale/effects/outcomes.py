@@ -28,6 +28,7 @@ TOO_MANY_REQUESTS: Final = "TooManyRequests"
 class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
     """A refusal, by the API server or by a cloud.
 
+    - ``message``: what a person is told.
     - ``code``: the HTTP status, 0 where there was none (a cloud, a connection that broke).
     - ``reason``: of the API's status (``Conflict``, ``NotFound``, ``TooManyRequests``, ...); of a cloud the type of its
       error.
@@ -66,7 +67,7 @@ CANCELED: Final = ApiError("context canceled")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How an action went: the moment it was over, and what it gives or why it was refused.
+    """How an action went: the moment it was over (``at``), and what it gives or why it was refused (``error``).
 
     Which ``value`` an action may have stands in :data:`kscale.effects.ANSWERS`.
     """

@@ -27,7 +27,7 @@ class SamePods(Protocol):
 
 
 class RankOption(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods``."""
+    """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods``. ``debug``: a text for logs."""
 
     group: str
     node_count: int

@@ -15,7 +15,8 @@ __all__ = ["Emit", "Event", "Metric", "Observation", "Observe"]
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # nothing in it can lead back to it
     """What upstream would tell the API server about an object.
 
-    ``regarding`` has kind, namespace, name and uid as far as they are known; ``type`` is ``Normal`` or ``Warning``. Who
+    ``regarding`` has kind, namespace, name and uid as far as they are known; ``type`` is ``Normal`` or ``Warning``,
+    ``reason`` one word in camel case, ``message`` a sentence. Who
     reports it, when, and how often is for whoever sends it.
     """
 

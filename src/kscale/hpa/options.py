@@ -31,7 +31,7 @@ _KNOWN_TO_LEGACY: Final = frozenset({"HPAScaleToZero"})
 
 
 class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Flags of kube-controller-manager that the HPA reads, by their names in snake_case.
+    """Flags of kube-controller-manager that the HPA reads: upstream's flags of the same names.
 
     ``profile`` says whose decision: ``current`` (1.37), or ``legacy``, the controller of 1.18 to 1.20: it has one
     worker whatever the flag says (there was none), knows none of the gates but ``HPAScaleToZero`` (off: whether 0 is a

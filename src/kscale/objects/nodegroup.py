@@ -47,7 +47,8 @@ class ProviderError(KscaleError):
 
 
 class NodeTemplate(ApiStruct):
-    """What a new node of a group would be: the node, the pods that come with it, its CSI drivers, its own devices."""
+    """What a new node of a group would be: the node, the pods that come with it, its CSI drivers (``csi_node``), its
+    own devices (``resource_slices``)."""
 
     node: Node = msgspec.field(default_factory=Node)
     pods: list[Pod] = []
@@ -116,7 +117,8 @@ class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
 
 
 class NodeGroup(ApiStruct):
-    """A group of like nodes that can grow and shrink. An ``..._error`` is what the cloud said instead of an answer.
+    """A group of like nodes that can grow and shrink. An ``..._error`` is what the cloud said instead of an answer
+    (``target_size_error``, ``instances_error``, ``template_error``, ``options_error``).
 
     Its template is ``template``, else (named by ``from_node``) a copy of a node of the cluster, else the first good
     node among ``nodes``; then ``labels``, ``taints``, ``capacity`` are put on top. ``nodes`` lists names; without it a
@@ -125,8 +127,11 @@ class NodeGroup(ApiStruct):
     """
 
     id: str
+    """By which the cloud knows it."""
     min_size: int = 0
+    """In nodes."""
     max_size: int = 1000
+    """In nodes."""
     target_size: int | None = None
     """None = as many as there are nodes of the group."""
     target_size_error: str | None = None
@@ -139,6 +144,7 @@ class NodeGroup(ApiStruct):
     gone_instances: list[str] = []
     """Those of ``instances`` that are of no group any more: they count nowhere, and come back as old as they were."""
     unregistered_instances: list[str] = []
+    """Provider ids of instances that no node has registered for."""
     instance_status: dict[str, InstanceStatus] = {}
     """By provider id, of instances that are not simply running."""
     template: NodeTemplate | None = None
@@ -155,6 +161,7 @@ class NodeGroup(ApiStruct):
     exists: bool = True
     """False: a candidate of node auto-provisioning."""
     autoprovisioned: bool = False
+    """Node auto-provisioning made it, and may delete it."""
     upcoming: bool = False
     """The group is being created asynchronously."""
     upcoming_id: str = ""

@@ -33,7 +33,8 @@ __all__ = ["PlaceResult", "PlaceState", "place"]
 
 
 class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the simulator keeps between calls: the scan cursor, and the hints (pod UID -> node) of two generations.
+    """What the simulator keeps between calls: the scan cursor, and the hints (pod UID -> node) of two generations:
+    ``hints`` and ``old_hints``.
 
     A hint that is not used again dies with the second call after it was set.
     """

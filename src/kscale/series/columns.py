@@ -17,7 +17,8 @@ KEY_COLUMNS = ("namespace", "pod", "container")
 
 
 class SeriesKey(NamedTuple):
-    """What a series is of; a part that the source does not tell is empty."""
+    """What a series is of: the ``namespace``, a ``pod``, a ``container`` of it; a part that the source does not tell is
+    empty."""
 
     namespace: str = ""
     pod: str = ""

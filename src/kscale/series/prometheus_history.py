@@ -60,7 +60,8 @@ class RangeQuery(NamedTuple):
 
 
 class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
-    """The recommender's flags about its history, with upstream's defaults. ``namespace``: only this one."""
+    """The recommender's history: upstream's flags of the same names, with its defaults. ``namespace``: only this
+    one."""
 
     prometheus_cadvisor_job_name: str = "kubernetes-cadvisor"
     history_length: str = "8d"

@@ -56,7 +56,8 @@ def _namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
 
 
 class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What the recommender depends on. Amounts are in the unit that a flag's name tells; memory in MiB where it is MB.
+    """What the recommender depends on: upstream's flags of the same names. Amounts are in the unit that a flag's name
+    tells; memory in MiB where it is MB.
 
     - Whose VPAs: ``recommender_name`` (``default`` takes those that name none, too), ``vpa_object_namespace`` (empty:
       all), ``ignored_vpa_object_namespaces``; ``memory_saver``: only pods that some VPA selects are remembered.

@@ -68,8 +68,9 @@ class GoesBy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of objects that a driver must see: those of ``namespace`` (empty: of all), cut down by a field and a
-    label selector. ``typed``: as objects, one by one; else only as part of the snapshot."""
+    """One kind of objects that a driver must see: those of ``namespace`` (empty: of all), cut down by
+    ``field_selector`` and ``label_selector``; ``api_version`` goes with ``kind``. ``typed``: as objects, one by one;
+    else only as part of the snapshot."""
 
     kind: str
     api_version: str
@@ -80,7 +81,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an object of a typed kind.
+    """What became of an object of a typed kind, seen by ``watch``.
 
     ``old`` None: it is new; ``new`` None: it is gone. ``missed``: nobody saw how it went, and ``old`` is the last that
     was seen of it (client-go's ``DeletedFinalStateUnknown``).

@@ -30,7 +30,8 @@ class Offer(msgspec.Struct, kw_only=True, frozen=True):
     """A node that may be had: what it is (``template``), and what an hour of it costs (``price``).
 
     ``type`` is what ``max_types`` counts; ``capacity_type`` is ``on-demand`` or ``spot``. There are at least ``least``
-    and at most ``most`` new nodes of it (None = as many as are wanted). ``group``: the node group that it belongs to.
+    and at most ``most`` new nodes of it (None = as many as are wanted). ``group``: the node group that it belongs to;
+    ``zone``: where it is.
     """
 
     name: str

@@ -80,9 +80,12 @@ class MixPlan(Record, frozen=True):
     Three numbers: ``bound.cost`` <= what any plan costs; ``planned`` is the plan before, ``cost`` after the exact
     predicates had placed every pod (``repairs`` tells the difference). Each ``cost`` is that of new nodes, per hour.
     ``pods`` = ``onExisting`` + ``onNew`` + ``nowhere``; ``nowherePods`` names those that no offer and no node that
-    exists holds, or for which limits leave no node. ``offers``: new nodes of each offer. ``effort`` (for the bound, for
-    the plan) repeats the same search, ``stopped`` says what ended it: empty (nothing more to find), ``effort`` or
-    ``time``. ``placement`` (when asked for): the new nodes, and ``existing``: node -> pods.
+    exists holds, or for which limits leave no node. ``offers``: new nodes of each offer. ``effort`` (for the bound,
+    for the plan) repeats the same search, ``stopped`` says what ended it: empty (nothing more to find), ``effort`` or
+    ``time``. ``placement`` (when asked for): the new nodes, and ``existing``: node -> pods. ``types``: how many there
+    are of them; ``lines``: what is bought, an offer each; ``curve``: the cost by how many types are allowed.
+    ``limits_reached``: groups that are at their maximum; ``unmodelled``: what the pods ask that no plan goes by. In
+    Python names have underscores: ``on_existing``, ``on_new`` and ``nowhere_pods`` as well.
     """
 
     KIND: ClassVar[str] = "MixPlan"
