@@ -150,7 +150,10 @@ async def measured(
 ) -> Figures:
     """One program of one side: from its start to its end."""
     each = given.workloads if program == "horizontal" else 1
-    player = Player(program, plane, binaries, [*FAST, *FLAGS[program]])
+    # The server in memory reads JSON only, which upstream's controller has to be told.
+    only_json = isinstance(plane, SyntheticWorkloads) and binaries and program == "horizontal"
+    flags = ["--kube-api-content-type=application/json"] if only_json else []
+    player = Player(program, plane, binaries, [*FAST, *FLAGS[program], *flags])
     begun = time.monotonic()
     player.start()
     try:
