@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import yaml
 
 from e2e.control_plane import ControlPlane
@@ -11,9 +13,10 @@ from unit.cli.support import kscale
 __all__ = ["installed"]
 
 
-def installed(plane: ControlPlane, program: str, *flags: str, name: str = "") -> Access:
-    """Makes it, and a token of it. ``flags`` of ``kscale run PROGRAM``; ``name``: another than the account's own."""
+def installed(plane: ControlPlane, program: str, *flags: str, name: str = "", words: Sequence[str] = ()) -> Access:
+    """Makes it, and a token of it. ``flags`` of ``kscale run PROGRAM``, ``words`` of ``kscale manifests PROGRAM``;
+    ``name``: another than the account's own."""
     image = () if program == "reader" else ("--image", "example.org/kscale:1")
-    found = kscale("manifests", program, *image, *(f"--flag={flag}" for flag in flags))
+    found = kscale("manifests", program, *image, *words, *(f"--flag={flag}" for flag in flags))
     assert found.code == 0, found.stderr
     return plane.install([*yaml.safe_load_all(found.stdout)], name)
