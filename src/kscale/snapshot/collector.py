@@ -13,14 +13,20 @@ _AT_EASE: Final = 50_000
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: it would walk the same objects again and again, and find nothing."""
+def collector_paused(*, stays: bool = False) -> Iterator[None]:
+    """No cyclic garbage collection meanwhile: it would walk the same objects again and again, and find nothing.
+
+    ``stays``: what is made stays for long. It goes to the oldest generation unwalked, as if it had been looked at; not
+    where the program has frozen objects, which would be thawed."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if stays and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
