@@ -77,7 +77,9 @@ def upstream_seconds(upstream: Path, built: Path, workload: Workload) -> float:
     if not program.exists():
         subprocess.run(["go", "test", "-buildvcs=false", "-c", "-o", str(program), "."], cwd=folder, check=True)
     command = [str(program), "-test.run=^$", f"-test.bench={workload.benchmark}"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     found = [float(each) for each in _NANOSECONDS.findall(done.stdout)]
     if not found:
         raise SystemExit(f"{' '.join(command)} says no time:\n{done.stdout}{done.stderr}")

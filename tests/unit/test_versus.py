@@ -25,6 +25,16 @@ def test_what_go_says_is_read(tmp_path: Path) -> None:
     assert upstream_seconds(tmp_path, tmp_path, workload) == 12.5e-9
 
 
+def test_what_go_says_of_its_end_is_shown(tmp_path: Path) -> None:
+    workload = WORKLOADS["estimate"]
+    (tmp_path / "pkg" / workload.package).mkdir(parents=True)
+    program = tmp_path / workload.package
+    program.write_text("#!/bin/sh\necho FAIL; echo out of memory >&2; exit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(SystemExit, match=r"ended with 1:\nFAIL\nout of memory"):
+        upstream_seconds(tmp_path, tmp_path, workload)
+
+
 def test_the_table() -> None:
     assert [told(0.3457), told(2.0), told(12e-6), told(3e-7)] == ["346 ms", "2.0 s", "12 us", "0.3 us"]
     workload = WORKLOADS["estimate"]
