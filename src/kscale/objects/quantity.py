@@ -174,6 +174,8 @@ class Quantity:
         """The exact value times 10^9: every quantity is a whole number of billionths. Raises QuantityError for one that
         is too large to be written out."""
         exponent = self._exponent + 9
+        if 0 <= exponent <= 9:
+            return self._mantissa * _TENS[exponent]
         if exponent > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
         found: int = self._mantissa * 10**exponent if exponent >= 0 else self._mantissa // 10**-exponent
@@ -328,6 +330,9 @@ def _make(mantissa: int, exponent: int, big: bool, format: str, text: str = "") 
     store(quantity, "_approximate", None)
     store(quantity, "_hash", None)
     return quantity
+
+
+_TENS: Final[tuple[int, ...]] = tuple(10**exponent for exponent in range(10))
 
 
 @lru_cache(maxsize=1 << 16)

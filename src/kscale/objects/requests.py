@@ -23,6 +23,7 @@ __all__ = [
     "PODS",
     "container_requests",
     "demand",
+    "floored",
     "is_attachable_volume",
     "is_extended",
     "is_hugepages",
@@ -98,6 +99,9 @@ _ZERO: Final = Quantity("0")
 
 
 def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
+    if not total and addend:
+        total.update(addend)
+        return
     for name, quantity in (addend or {}).items():
         have = total.get(name)
         total[name] = quantity if have is None else have + quantity
@@ -222,6 +226,8 @@ def _has_status_resources(pod: Pod) -> bool:
     status = pod.status
     if status.resources is not None or status.allocated_resources is not None:
         return True
+    if not status.container_statuses and not status.init_container_statuses:
+        return False
     return any(
         item.resources is not None or item.allocated_resources is not None
         for item in (*status.container_statuses, *status.init_container_statuses)
@@ -254,9 +260,17 @@ def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> di
 
     ``floor``: negative values become 0, as upstream does for the request of a pending pod (not for placed pods).
     """
-    values = {
-        name: amount.milli_value() if name == CPU else amount.value()
-        for name, amount in resources.items()
-        if name in _FIXED or is_scalar(name)
-    }
-    return {name: max(0, value) for name, value in values.items()} if floor else values
+    values = {}
+    for name, amount in resources.items():
+        if name == CPU:
+            values[name] = amount.milli_value()
+        elif name in _FIXED or is_scalar(name):
+            values[name] = amount.value()
+    return floored(values) if floor else values
+
+
+def floored(values: dict[str, int]) -> dict[str, int]:
+    """With 0 for what is negative; the very same if nothing is."""
+    if not values or min(values.values()) >= 0:
+        return values
+    return {name: max(0, value) for name, value in values.items()}

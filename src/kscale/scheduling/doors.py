@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ SnapshotLike = Snapshot | Cluster
 TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
 """A node, a template with its pods and devices, a node group, any of them as a dict, or a client library's node."""
 
+_PODS: Final = (Pod, PodRecord, dict, msgspec.Raw)
+
 
 def snapshot_of(given: SnapshotLike) -> Snapshot:
     """The snapshot that a call is about. Raises InputError."""
@@ -38,7 +40,7 @@ def snapshot_of(given: SnapshotLike) -> Snapshot:
 
 def record_of(pod: Any) -> PodRecord:
     """A pod that is no part of a snapshot. Raises InputError."""
-    if isinstance(pod, PodRecord | Pod | dict | msgspec.Raw):
+    if isinstance(pod, _PODS):
         return pod_record(pod)
     if is_client_object(pod):
         return pod_record(to_plain(pod))

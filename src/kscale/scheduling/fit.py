@@ -19,6 +19,7 @@ from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.verdict import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict
+from kscale.snapshot.collector import collector_paused
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -40,7 +41,8 @@ def fit(
     snapshot = snapshot_of(snapshot)
     if isinstance(nodes, str):
         raise InputError(f"nodes is {short(nodes)}: give a list of node names")
-    wanted = pods_of(snapshot, pods)
+    with collector_paused():
+        wanted = pods_of(snapshot, pods)
     if nodes is not None:
         unknown = [name for name in nodes if name not in snapshot.columns.index]
         if unknown:
@@ -58,8 +60,9 @@ class FitResult:
         self.nodes = nodes
         self.pods = [pod.key for pod in pods]
         self._made_of = snapshot, pods, nodes, profile
-        self._classes = snapshot.classify(pods)
-        self.session = Session(snapshot, self._classes, profile=profile, one_by_one=True)
+        with collector_paused():
+            self._classes = snapshot.classify(pods)
+            self.session = Session(snapshot, self._classes, profile=profile, one_by_one=True)
         self._index = {name: i for i, name in enumerate(self.pods)}
 
     def __reduce__(self) -> tuple[type[FitResult], tuple[Any, ...]]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from threading import Lock
-from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,12 +29,17 @@ from kscale.snapshot.columns import Growing
 from kscale.snapshot.memo import Memo
 from kscale.snapshot.numbering import Facets, Numbering
 from kscale.snapshot.pod_facets import (
+    NO_AFFINITY,
     AffinityFacet,
+    AmountsFacet,
+    FrameKey,
     HostPort,
     LabelsFacet,
     VolumesFacet,
     affinity_facet,
-    facets_of,
+    amounts_facet,
+    frame_fields,
+    frame_key,
     labels_facet,
     settled,
     stays,
@@ -98,14 +102,18 @@ GONE: Final = PodClass(
 """What stands where a class was that nothing uses any more."""
 
 
-class Prototype:
-    """What a class looks like but for what :meth:`Interner.variant` adds."""
+class Prototype(NamedTuple):
+    """What a class looks like but for what :meth:`Interner.variant` adds. ``frame``: what it has besides ``amounts``;
+    ``looks``: a class that has only that."""
 
-    __slots__ = ("__weakref__", "key", "looks")
+    frame: FrameKey
+    looks: PodClass
+    amounts: AmountsFacet
 
-    def __init__(self, key: Any, looks: PodClass) -> None:
-        self.key = key
-        self.looks = looks
+
+_ClassKey = tuple[int, Any, Any, Any, Any, tuple[str, str, str] | None]
+"""The number of the frame, and what makes amounts, labels, affinity, volumes and owner equal. Nothing in it concerns
+the garbage collector, however many classes there are."""
 
 
 class Interner:
@@ -128,13 +136,14 @@ class Interner:
         self.made = 0  # classes, shapes and controllers that are new in this interner
         self.queueings = QueueingNumbers()
         self.memo = Memo()
-        self._class_of: Numbering[Any] = Numbering()
+        self._class_of: Numbering[_ClassKey] = Numbering()
         self._identity: Numbering[Any] = Numbering()
-        self._identity_users = Growing(np.int32)
+        self._identity_users: list[int] = []  # classes, by number of the identity
         self._shape_of: Numbering[Any] = Numbering()
         self._shape_of.add(object())  # 0 = not known yet
         self._controller_of: Numbering[str] = Numbering()
-        self._prototypes: WeakValueDictionary[Any, Prototype] = WeakValueDictionary()  # classes hold theirs
+        self._frames: Facets[FrameKey] = Facets()
+        self._looks: dict[int, PodClass] = {}  # by number of the frame
         self._tolerations: Facets[bytes] = Facets()
         self._selections: Facets[Any] = Facets()
         self._asked: set[int] = set()  # classes that were asked for by pods of nobody
@@ -142,14 +151,12 @@ class Interner:
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("_lock", "_identity_of", "_prototypes")
+        derived = ("_lock", "_identity_of")
         with self._lock:
             return {name: copy(value) for name, value in vars(self).items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=Lock(), _identity_of=Growing(np.int32))
-        keys = (key for key in self._class_of.keys if key is not None)
-        self._prototypes = WeakValueDictionary({key[0].key: key[0] for key in keys})
 
     def without(
         self, classes: NDArray[np.bool_], shapes: NDArray[np.bool_], controllers: NDArray[np.bool_]
@@ -161,10 +168,10 @@ class Interner:
             classes = classes.copy()
             classes[[number for number in self._asked if number < len(classes)]] = False
             for name in ("classes", "identities", "shapes", "controllers", "_class_of", "_identity", "_shape_of",
-                         "_controller_of", "_tolerations", "_selections"):  # fmt: skip
+                         "_controller_of", "_tolerations", "_selections", "_frames", "_looks",
+                         "_identity_users"):  # fmt: skip
                 setattr(made, name, copy(getattr(self, name)))
-            made._identity_users = self._identity_users.copy()
-            made._prototypes, made._lock = self._prototypes, self._lock
+            made._lock = self._lock
             made.queueings = self.queueings
         gone = [number for number in np.flatnonzero(classes).tolist() if made.classes[number].index >= 0]
         made._forget(gone)
@@ -181,16 +188,18 @@ class Interner:
 
     def _forget(self, numbers: list[int]) -> None:
         """What classes leave behind."""
-        left = np.zeros(len(self.identities), dtype=np.int32)
+        idle = []
         for number in numbers:
             gone = self.classes[number]
             self.classes[number] = GONE
             self._tolerations.release(gone.tolerations_id)
             self._selections.release(gone.selection_id)
-            left[gone.identity_id] += 1
-        users = self._identity_users.array
-        users -= left
-        idle = np.flatnonzero((left > 0) & (users == 0)).tolist()
+            key = self._class_of.keys[number]
+            if key is not None and self._frames.release(key[0]):
+                del self._looks[key[0]]
+            self._identity_users[gone.identity_id] -= 1
+            if not self._identity_users[gone.identity_id]:
+                idle.append(gone.identity_id)
         self._identity.discard(idle)
         for identity in idle:
             self.identities[identity] = GONE
@@ -258,16 +267,16 @@ class Interner:
 
     def prototype(self, pod: Pod, *, placed: bool, named: bool = False) -> Prototype:
         """What a pod's class looks like but for what :meth:`variant` adds."""
-        key, values = facets_of(pod, placed, named)
-        found = self._prototypes.get(key)
-        if found is None:
+        key = frame_key(pod, placed, named)
+        number = self._frames.get(key)
+        looks = None if number is None else self._looks.get(number)
+        if looks is None:
             looks = PodClass(
-                index=-1, labels=None, volumes=(), owner=None, identity_id=-1, selection_id=-1, tolerations_id=-1,
-                **affinity_facet(None)[1], **values,
+                index=-1, labels=None, demand={}, occupancy={}, volumes=(), owner=None, first_request=None,
+                requested=(0, 0), identity_id=-1, selection_id=-1, tolerations_id=-1,
+                **NO_AFFINITY[1], **frame_fields(pod, key),
             )  # fmt: skip
-            with self._lock:
-                found = self._prototypes.setdefault(key, Prototype(key, looks))
-        return found
+        return Prototype(key, looks, amounts_facet(pod))
 
     def variant(
         self,
@@ -278,51 +287,52 @@ class Interner:
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
         """The class of a prototype with these labels, affinity, volumes and controller."""
-        key = prototype, labels[0], affinity[0], volumes[0], owner
-        index = self._class_of.get(key)
-        if index is not None:
-            return self.classes[index]
+        rest = prototype.amounts[0], labels[0], affinity[0], volumes[0], owner
         with self._lock:  # snapshots of one cluster may be used from several threads
-            known = self._prototypes.setdefault(prototype.key, prototype)
-            key = known, labels[0], affinity[0], volumes[0], owner
-            index = self._class_of.get(key)
+            frame = self._frames.get(prototype.frame)
+            index = None if frame is None else self._class_of.get((frame, *rest))
             if index is not None:
                 return self.classes[index]
-            return self._add(key, labels, affinity, volumes)
+            return self._add(prototype, labels, affinity, volumes, owner)
 
     def _add(
         self,
-        key: tuple[Prototype, Any, Any, Any, tuple[str, str, str] | None],
+        prototype: Prototype,
         labels: LabelsFacet,
         affinity: AffinityFacet,
         volumes: VolumesFacet,
+        owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        looks = key[0].looks
+        looks, amounts = prototype.looks, prototype.amounts
+        _, _, _, tolerations, selector, *_ = prototype.frame
         identity = looks.namespace, labels[0], looks.terminating
         identity_id = self._identity.get(identity)
         fresh = identity_id is None
         if identity_id is None:
+            _put(self._identity_users, self._identity.next, 0)
             identity_id = self._identity.add(identity)
-            self._identity_users.extend_to(identity_id + 1)
-        self._identity_users.array[identity_id] += 1
+        self._identity_users[identity_id] += 1
         index = self._class_of.next
         pod_class = msgspec.structs.replace(
             looks,
             index=index,
             labels=labels[1],
             volumes=volumes[1],
-            owner=key[4],
+            owner=owner,
             identity_id=identity_id,
-            selection_id=self._selections.take((key[0].key[4], affinity[0][0])),
-            tolerations_id=self._tolerations.take(key[0].key[3]),
-            **affinity[1],
+            selection_id=self._selections.take((selector, affinity[0][0])),
+            tolerations_id=self._tolerations.take(tolerations),
+            **(affinity[1] if affinity[0] != NO_AFFINITY[0] else {}),
+            **amounts[1],
         )
         if fresh:
             _put(self.identities, identity_id, pod_class)
         _put(self.classes, index, pod_class)
         if index < self._identity_of.size:
             self._identity_of.array[index] = identity_id
-        self._class_of.add(key)
+        frame = self._frames.take(prototype.frame)
+        self._looks.setdefault(frame, looks)
+        self._class_of.add((frame, amounts[0], labels[0], affinity[0], volumes[0], owner))
         self.made += 1
         return pod_class
 

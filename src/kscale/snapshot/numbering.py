@@ -63,11 +63,12 @@ class Numbering(Generic[K]):
 class Facets(Generic[K]):
     """A number for each key, and how many use it; a number is never given again, whatever becomes of its key."""
 
-    __slots__ = ("_next", "_number", "_used")
+    __slots__ = ("_key", "_next", "_number", "_used")
 
     def __init__(self) -> None:
         self._number: dict[K, int] = {}
-        self._used: dict[int, tuple[K, int]] = {}
+        self._key: dict[int, K] = {}
+        self._used: dict[int, int] = {}
         self._next = 0
 
     def take(self, key: K) -> int:
@@ -76,20 +77,28 @@ class Facets(Generic[K]):
         if number is None:
             number = self._number[key] = self._next
             self._next += 1
-        _, count = self._used.get(number, (key, 0))
-        self._used[number] = key, count + 1
+            self._key[number] = key
+            self._used[number] = 1
+        else:
+            self._used[number] += 1
         return number
 
-    def release(self, number: int) -> None:
-        """It is used once less."""
-        key, count = self._used[number]
+    def get(self, key: K) -> int | None:
+        """The number of a key, None if nothing uses it."""
+        return self._number.get(key)
+
+    def release(self, number: int) -> bool:
+        """It is used once less; whether by nothing any more."""
+        count = self._used[number]
         if count > 1:
-            self._used[number] = key, count - 1
-        else:
-            del self._used[number], self._number[key]
+            self._used[number] = count - 1
+            return False
+        del self._used[number], self._number[self._key.pop(number)]
+        return True
 
     def __copy__(self) -> Facets[K]:
         """The same numbers, on their own."""
         made: Facets[K] = Facets()
-        made._number, made._used, made._next = self._number.copy(), self._used.copy(), self._next
+        made._number, made._key, made._next = self._number.copy(), self._key.copy(), self._next
+        made._used = self._used.copy()
         return made

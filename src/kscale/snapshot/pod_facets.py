@@ -10,19 +10,24 @@ import msgspec
 from kscale.objects.base import enc_hook
 from kscale.objects.core import Affinity, Container, Pod
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.requests import CPU, MEMORY, takes_what_it_asks, to_integers
+from kscale.objects.requests import CPU, MEMORY, floored, is_sidecar, takes_what_it_asks, to_integers
 from kscale.objects.requests import demand as demand_of
 from kscale.objects.requests import occupancy as occupancy_of
 from kscale.objects.volumes import Volume
 
 __all__ = [
+    "NO_AFFINITY",
     "READ_SOURCES",
     "AffinityFacet",
+    "AmountsFacet",
+    "FrameKey",
     "HostPort",
     "LabelsFacet",
     "VolumesFacet",
     "affinity_facet",
-    "facets_of",
+    "amounts_facet",
+    "frame_fields",
+    "frame_key",
     "labels_facet",
     "settled",
     "stays",
@@ -33,6 +38,8 @@ HostPort = tuple[str, str, int]
 """(ip, protocol, port), upstream's defaults filled in."""
 
 _ZERO = Quantity("0")
+_NAMELESS = "", ""
+_NO_FEATURES: frozenset[str] = frozenset()
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 READ_SOURCES = (
@@ -50,24 +57,40 @@ AffinityFacet = tuple[tuple[bytes | None, bytes | None], dict[str, Any]]
 VolumesFacet = tuple[bytes, tuple[Volume, ...]]
 """(what makes volumes equal, those that some predicate looks into)."""
 
-_NO_AFFINITY: dict[str, Any] = {
-    "node_affinity": None,
-    "affinity": (),
-    "anti_affinity": (),
-    "preferred_affinity": (),
-    "preferred_anti_affinity": (),
-}
+AmountsFacet = tuple[tuple[Any, ...], dict[str, Any]]
+"""(what makes amounts equal, the fields of a class)."""
+
+FrameKey = tuple[Any, ...]
+"""Namespace, whether it terminates, the node's name, tolerations, node selector, host ports, spread constraints, name
+and UID, claims, their statuses, features."""
+
+NO_AFFINITY: AffinityFacet = (
+    (None, None),
+    {
+        "node_affinity": None,
+        "affinity": (),
+        "anti_affinity": (),
+        "preferred_affinity": (),
+        "preferred_anti_affinity": (),
+    },
+)
+"""That of a pod without any."""
+
+
+_NO_VOLUMES: VolumesFacet = b"", ()
 
 
 def labels_facet(labels: dict[str, str] | None) -> LabelsFacet:
     """Labels as a facet."""
-    return None if labels is None else tuple(sorted(labels.items())), labels
+    if labels is None:
+        return None, None
+    return tuple(sorted(labels.items()) if len(labels) > 1 else labels.items()), labels
 
 
 def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
     """Affinities as a facet; node preferences do not count."""
     if affinity is None:
-        return (None, None), _NO_AFFINITY
+        return NO_AFFINITY
     required = affinity.node_affinity.required if affinity.node_affinity else None
     near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     key = (
@@ -96,42 +119,57 @@ def settled(affinity: AffinityFacet) -> AffinityFacet:
 
 def volumes_facet(volumes: list[Volume]) -> VolumesFacet:
     """Volumes as a facet."""
+    if not volumes:
+        return _NO_VOLUMES
     read = tuple(v for v in volumes if any(getattr(v, source) is not None for source in READ_SOURCES))
     return _encode(read) if read else b"", read
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Host ports of regular containers and sidecars (spec: NodePorts); ordinary init containers do not count."""
-    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
-    return tuple(
+    found: list[HostPort] = []
+    for container in pod.spec.init_containers:
+        if container.ports and is_sidecar(container):
+            found += _host_ports(container)
+    for container in pod.spec.containers:
+        if container.ports:
+            found += _host_ports(container)
+    return tuple(found)
+
+
+def _host_ports(container: Container) -> list[HostPort]:
+    return [
         (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
-        for container in (*sidecars, *pod.spec.containers)
         for port in container.ports
         if port.host_port > 0
-    )
+    ]
 
 
 def inferred_features(pod: Pod) -> frozenset[str]:
     """Node features that the pod's spec implies (NodeDeclaredFeatures of Kubernetes 1.37)."""
     spec = pod.spec
+    lasting = spec.containers if not spec.init_containers else [*spec.containers, *spec.init_containers]
     found = set()
-    lasting: list[Container] = [*spec.containers, *spec.init_containers]
-    if any(rule.action == "RestartAllContainers" for c in lasting for rule in c.restart_policy_rules):
-        found.add("RestartAllContainersOnContainerExits")
+    for each in lasting:
+        rules = each.restart_policy_rules
+        if rules and any(rule.action == "RestartAllContainers" for rule in rules):
+            found.add("RestartAllContainersOnContainerExits")
     if spec.host_network and spec.host_users is False:
         found.add("UserNamespacesHostNetworkSupport")
-    if any(m.bind_mount_options for c in (*lasting, *spec.ephemeral_containers) for m in c.volume_mounts):
-        found.add("VolumeBindMountOptions")
-    return frozenset(found)
+    for each in lasting if not spec.ephemeral_containers else [*lasting, *spec.ephemeral_containers]:
+        if each.volume_mounts and any(mount.bind_mount_options for mount in each.volume_mounts):
+            found.add("VolumeBindMountOptions")
+    return frozenset(found) if found else _NO_FEATURES
 
 
 def _first_request(pod: Pod) -> tuple[float, float] | None:
     """cpu and memory of the first container's requests as upstream's doubles; None = no container or no requests."""
-    if not pod.spec.containers or pod.spec.containers[0].resources.requests is None:
+    if not pod.spec.containers:
         return None
     requests = pod.spec.containers[0].resources.requests
-    cpu, memory = requests.get("cpu", _ZERO), requests.get("memory", _ZERO)
-    return cpu.approximate_float(), memory.approximate_float()
+    if requests is None:
+        return None
+    return requests.get(CPU, _ZERO).approximate_float(), requests.get(MEMORY, _ZERO).approximate_float()
 
 
 def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
@@ -142,48 +180,59 @@ def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tup
         return rounded.get(CPU, 0) * 10**6, rounded.get(MEMORY, 0) * 10**9
 
 
-def facets_of(pod: Pod, placed: bool, named: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(what makes pods equal but for labels, affinity, volumes and owner; those fields of a class). ``placed``: its
-    node's name does not count; ``named``: its own does."""
-    spec, meta = pod.spec, pod.metadata
-    named = named or any(v.ephemeral is not None for v in spec.volumes) or bool(spec.resource_claims)
+def amounts_facet(pod: Pod) -> AmountsFacet:
+    """What a pod asks for and takes as a facet."""
     asked = demand_of(pod)
     taken = asked if takes_what_it_asks(pod) else occupancy_of(pod)
-    demand, occupancy = to_integers(asked, floor=True), to_integers(taken)
-    values: dict[str, Any] = {
-        "namespace": meta.namespace,
-        "terminating": meta.deletion_timestamp is not None,
-        "node_name": "" if placed else spec.node_name,
-        "tolerations": tuple(spec.tolerations),
-        "node_selector": spec.node_selector,
-        "ports": host_ports(pod),
-        "demand": demand,
-        "occupancy": occupancy,
-        "spread": None if spec.topology_spread_constraints is None else tuple(spec.topology_spread_constraints),
-        "pod_name": meta.name if named else "",
-        "pod_uid": meta.uid if named else "",
-        "claims": tuple((c.name, c.resource_claim_name, c.resource_claim_template_name) for c in spec.resource_claims),
-        "claim_statuses": tuple((c.name, c.resource_claim_name) for c in pod.status.resource_claim_statuses),
-        "features": inferred_features(pod),
-        "first_request": _first_request(pod),
-        "requested": _requested(taken, occupancy),
-    }
+    occupancy = to_integers(taken)
+    demand = floored(occupancy) if taken is asked else to_integers(asked, floor=True)
+    first, requested = _first_request(pod), _requested(taken, occupancy)
     key = (
+        tuple(sorted(demand.items())),
+        tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,
+        first,
+        requested,
+    )
+    return key, {"demand": demand, "occupancy": occupancy, "first_request": first, "requested": requested}
+
+
+def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:
+    """What makes pods equal but for amounts, labels, affinity, volumes and owner. ``placed``: its node's name does not
+    count; ``named``: its own does."""
+    spec, meta = pod.spec, pod.metadata
+    if not named and (spec.resource_claims or spec.volumes):
+        named = bool(spec.resource_claims) or any(v.ephemeral is not None for v in spec.volumes)
+    claims, statuses = spec.resource_claims, pod.status.resource_claim_statuses
+    return (
         meta.namespace,
-        values["terminating"],
-        values["node_name"],
+        meta.deletion_timestamp is not None,
+        "" if placed else spec.node_name,
         _encode(spec.tolerations) if spec.tolerations else b"",
         None if spec.node_selector is None else tuple(sorted(spec.node_selector.items())),
-        values["ports"],
-        tuple(sorted(demand.items())),
-        tuple(sorted(occupancy.items())) if occupancy != demand else None,
-        None if values["spread"] is None else _encode(spec.topology_spread_constraints),
-        values["pod_name"],
-        values["pod_uid"],
-        values["claims"],
-        values["claim_statuses"],
-        values["features"],
-        values["first_request"],
-        values["requested"],
+        host_ports(pod),
+        None if spec.topology_spread_constraints is None else _encode(spec.topology_spread_constraints),
+        (meta.name, meta.uid) if named else _NAMELESS,
+        tuple([(c.name, c.resource_claim_name, c.resource_claim_template_name) for c in claims]) if claims else (),
+        tuple([(c.name, c.resource_claim_name) for c in statuses]) if statuses else (),
+        inferred_features(pod),
     )
-    return key, values
+
+
+def frame_fields(pod: Pod, key: FrameKey) -> dict[str, Any]:
+    """The fields of a class that ``key``, the pod's :func:`frame_key`, stands for."""
+    namespace, terminating, node_name, _, _, ports, _, (name, uid), claims, statuses, features = key
+    spread = pod.spec.topology_spread_constraints
+    return {
+        "namespace": namespace,
+        "terminating": terminating,
+        "node_name": node_name,
+        "tolerations": tuple(pod.spec.tolerations),
+        "node_selector": pod.spec.node_selector,
+        "ports": ports,
+        "spread": None if spread is None else tuple(spread),
+        "pod_name": name,
+        "pod_uid": uid,
+        "claims": claims,
+        "claim_statuses": statuses,
+        "features": features,
+    }

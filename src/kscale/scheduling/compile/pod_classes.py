@@ -39,20 +39,20 @@ class PodClasses:
     kept, and serves any session that asks the same.
     """
 
-    def __init__(self, asked: Sequence[Question], others: Sequence[PodClass]) -> None:
-        self.pods = [*(question.pod for question in asked), *others]
+    def __init__(self, asked: Iterable[PodClass], questions: Sequence[Question], others: Iterable[PodClass]) -> None:
+        self.pods = [*asked, *others]
         self.number = {pod.index: i for i, pod in enumerate(self.pods)}
-        self.asked = len(asked)
+        self.asked = len(questions)
         self.given = len(self.pods)
         """How many there are besides placed ones that count in something."""
-        self.outcomes: list[PreFilterOutcome] = [question.outcome for question in asked]
+        self.outcomes: list[PreFilterOutcome] = [question.outcome for question in questions]
         self.rows = Rows()
         self._part_of = {plugin.name: part for plugin in PROFILE if (part := plugin.part(self.rows)) is not None}
         self.parts = list(self._part_of.values())
         self.statics = StaticRows()
         self.devices = False
         """Whether any pod may want devices."""
-        self._questions = asked
+        self._questions = questions
         self.memo = Memo()
         """What is worked out of these classes and the profile, and of nothing else."""
         self._settled = False
@@ -67,7 +67,7 @@ class PodClasses:
         known = Questions(ctx)
         questions = [known.of(pod) for pod in wanted.values()]
         more = {pod.index: pod for pod in others if pod.index not in wanted}
-        made = cls(questions, [*more.values()])
+        made = cls(wanted.values(), questions, more.values())
         made.devices = Claims.of(ctx).concern(made.pods)
         if made.devices:  # they are counted together with what else there is
             made._ask(ctx)
@@ -86,15 +86,15 @@ class PodClasses:
         storage = [pod for pod in (*self.pods[self.asked :], *placed) if pod.volumes]
         around = [each for plugin in PROFILE for each in plugin.surroundings(storage, ctx)]
         copies = [template.csi_node for template in templates]
-        return [profile], list(self._questions), self.pods[self.asked :], placed, around, copies
+        return [profile], list(self._questions), list(self.pods), placed, around, copies
 
     def _ask(self, ctx: Context) -> None:
         for part in self.parts:
             part.present(ctx.snapshot.placed_classes)
             part.present(self.pods)
-        for question in self._questions:
+        for pod, question in zip(self.pods, self._questions, strict=False):  # the first of them are asked about
             for name, looks in question.looks:
-                self._part_of[name].ask(question.pod, looks)
+                self._part_of[name].ask(pod, looks)
 
     def columns(self) -> frozenset[str]:
         """Node columns that verdicts and counters depend on."""

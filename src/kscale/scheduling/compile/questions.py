@@ -33,19 +33,11 @@ _GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).grounds is
 _LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is not Plugin.looks)
 
 
-class _Plain(msgspec.Struct, frozen=True, eq=False):
-    """What classes ask that have nothing of what is read but tolerations, a selection, a node and features."""
-
-    outcome: PreFilterOutcome
-    judges: Judges
-    columns: frozenset[str]
-
-
 class Question(msgspec.Struct, eq=False):
-    """What one class asks. ``looks``: (name of a plug-in, what it looks at); ``columns``: of nodes, that judges and
-    PreFilters read; ``grounds``: what all of this stands on, ``seen``: the backdrop it was last found to stand on."""
+    """What a class asks; many may share one. ``looks``: (name of a plug-in, what it looks at); ``columns``: of nodes,
+    that judges and PreFilters read; ``grounds``: what all of this stands on, ``seen``: the backdrop it was last found
+    to stand on."""
 
-    pod: PodClass
     outcome: PreFilterOutcome
     judges: Judges
     looks: tuple[tuple[str, Any], ...]
@@ -55,13 +47,24 @@ class Question(msgspec.Struct, eq=False):
 
 
 class KeptQuestions:
-    """Questions by the index of their class. ``backdrop``: what plug-ins told of the last context, ``number`` counts
-    how often that changed."""
+    """Questions of classes. ``backdrop``: what plug-ins told of the last context, ``number`` counts how often that
+    changed."""
 
     def __init__(self) -> None:
-        self.by_class: dict[int, Question] = {}
+        self._class: dict[int, PodClass] = {}
+        self._question: dict[int, Question] = {}
         self._backdrop: tuple[Any, ...] = ()
         self._number = 0
+
+    def get(self, pod: PodClass) -> Question | None:
+        """That of a class, as it was last found."""
+        index = pod.index
+        return self._question[index] if self._class.get(index) is pod else None  # numbers of classes are given again
+
+    def put(self, pod: PodClass, question: Question) -> None:
+        """Keep that of a class."""
+        self._question[pod.index] = question
+        self._class[pod.index] = pod
 
     def before(self, backdrop: tuple[Any, ...]) -> int:
         """The number of a backdrop."""
@@ -95,20 +98,19 @@ class Questions:
         self.kept = ctx.snapshot.interner.memo.of(_Kept, _Kept).of(ctx.profile, csi=ctx.csi, dra=ctx.dra)
         self._pairs: dict[JudgeKey, tuple[JudgeKey, Judge]] = {}
         self._together: dict[Judges, tuple[Judges, frozenset[str]]] = {}
-        self._plain: dict[tuple[int, int, str, frozenset[str]], _Plain] = {}
+        self._plain: dict[tuple[int, int, str, frozenset[str]], Question] = {}
         self._may_be_plain = not ctx.profile.default_constraints
         self._devices = ctx.dra  # and not whether a class stands for a resource: there may be one later
         self._seen = self.kept.before(tuple(each for plugin in _GROUNDED for each in plugin.backdrop(ctx)))
 
     def of(self, pod: PodClass) -> Question:
         """What a class asks, as things stand."""
-        known = self.kept.by_class.get(pod.index)
-        if known is not None and known.pod is not pod:  # numbers of classes are given again
-            known = None
+        known = self.kept.get(pod)
         if known is not None and (not known.grounds or known.seen == self._seen):
             return known
         if self.is_plain(pod):
-            made = self.kept.by_class[pod.index] = self._plainly(pod)
+            made = self._plainly(pod)
+            self.kept.put(pod, made)
             return made
         grounds = self._grounds(pod)
         if grounds is None:
@@ -116,7 +118,8 @@ class Questions:
         if known is not None and _same(known.grounds, grounds):
             known.seen = self._seen
             return known
-        made = self.kept.by_class[pod.index] = self._question(pod, grounds)
+        made = self._question(pod, grounds)
+        self.kept.put(pod, made)
         return made
 
     def is_plain(self, pod: PodClass) -> bool:
@@ -130,11 +133,10 @@ class Questions:
 
     def _plainly(self, pod: PodClass) -> Question:
         key = pod.tolerations_id, pod.selection_id, pod.node_name, pod.features
-        plain = self._plain.get(key)
-        if plain is None:
-            asked = self._question(pod, ())
-            plain = self._plain[key] = _Plain(asked.outcome, asked.judges, asked.columns)
-        return Question(pod, plain.outcome, plain.judges, (), plain.columns, (), self._seen)
+        found = self._plain.get(key)
+        if found is None:
+            found = self._plain[key] = self._question(pod, ())
+        return found
 
     def _grounds(self, pod: PodClass) -> tuple[Any, ...] | None:
         found: list[Any] = []
@@ -161,7 +163,6 @@ class Questions:
                 looks.append((plugin.name, seen))
         judges, columns = self._shared(tuple(found))
         return Question(
-            pod=pod,
             outcome=outcome,
             judges=judges,
             looks=tuple(looks),
