@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.snapshot.pod_shapes import numbered
+
 __all__ = ["MOST_SHAPES", "equivalence_groups"]
 
 MOST_SHAPES = 10
@@ -23,14 +25,14 @@ def equivalence_groups(
     leader = np.arange(n, dtype=np.int64)
     owned = np.flatnonzero(controller >= 0)
     if len(owned):
-        shapes, first, inverse = np.unique(shape[owned], return_index=True, return_inverse=True)
+        inverse, first = numbered(shape[owned])
         first_pod = owned[first]
         of_controller = controller[first_pod]
         by_controller = np.lexsort((first_pod, of_controller))
         sorted_controllers = of_controller[by_controller]
         starts = np.flatnonzero(np.r_[True, sorted_controllers[1:] != sorted_controllers[:-1]])
-        rank_sorted = np.arange(len(shapes)) - np.repeat(starts, np.diff(np.r_[starts, len(shapes)]))
-        rank = np.empty(len(shapes), dtype=np.int64)
+        rank_sorted = np.arange(len(first)) - np.repeat(starts, np.diff(np.r_[starts, len(first)]))
+        rank = np.empty(len(first), dtype=np.int64)
         rank[by_controller] = rank_sorted
         remembered = rank[inverse] < MOST_SHAPES
         leader[owned[remembered]] = first_pod[inverse[remembered]]

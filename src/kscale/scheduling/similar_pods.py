@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kscale.objects.equivalence import Digester
 from kscale.snapshot.columns import distinct
 from kscale.snapshot.pod_rows import PodRows
+from kscale.snapshot.pod_shapes import numbered
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["shapes_of"]
@@ -74,5 +75,5 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
 
 def _renumbered(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     """Equal ones as before, from 0 on; -1 stays."""
-    known, inverse = np.unique(numbers, return_inverse=True)
-    return (inverse.reshape(-1) - int(len(known) > 0 and known[0] < 0)).astype(np.int32)
+    found, _ = numbered(numbers + 1)
+    return found - 1 if len(numbers) and numbers.min() < 0 else found

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kscale.snapshot.interner import Interner, PodClass
 from kscale.snapshot.pod_rows import PodRows
+from kscale.snapshot.pod_shapes import numbered
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Classifier"]
@@ -33,11 +34,11 @@ class Classifier:
         indices = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))
-        numbers, first, inverse = np.unique(indices, return_index=True, return_inverse=True)
+        inverse, first = numbered(indices)
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return [self._interner.classes[number] for number in numbers[order].tolist()], rank[inverse.reshape(-1)]
+        return [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
 
     def _numbers(self, pods: Iterable[PodRecord]) -> NDArray[np.int32] | None:
         """The numbers that waiting pods of a table with this interner have already."""
