@@ -54,12 +54,40 @@ def offer(size: int, zone: str) -> kscale.Offer:
     return kscale.Offer(name=f"{name}-{zone}", type=name, zone=zone, template=template, price=price)
 
 
-def test_mix_of_karpenters_pods(benchmark: Any, data_dir: Path) -> None:
+def pending(data_dir: Path) -> kscale.Snapshot:
     path = data_dir / "karpenter_mix_20000.json.gz"
-    if not path.exists() or not have_solver():
-        pytest.skip(f"{path} or the extra [solver] is missing")
+    if not path.exists():
+        pytest.skip(f"{path} is missing")
     given = json.loads(gzip.decompress(path.read_bytes()))
-    snapshot = kscale.load([pod(number, each) for number, each in enumerate(given)]).snapshot()
+    return kscale.load([pod(number, each) for number, each in enumerate(given)]).snapshot()
+
+
+def test_each_type_by_itself(benchmark: Any, data_dir: Path) -> None:
+    """How many nodes of each of the 400 types the pods need, as the Cluster Autoscaler packs them."""
+    snapshot = pending(data_dir)
+    offers = [offer(size, ZONES[0]) for size in range(400)]
+    templates = [each.template for each in offers]
+
+    def estimates() -> list[kscale.EstimateResult]:
+        began = time.process_time()
+        found = kscale.estimate_many(snapshot, templates=templates, fresh_cursor=True)
+        benchmark.extra_info["cpu_seconds"] = round(time.process_time() - began, 2)
+        return found
+
+    found = benchmark.pedantic(estimates, rounds=2, warmup_rounds=1)
+    whole = [(each.node_count * one.price, one.type) for each, one in zip(found, offers, strict=True)
+             if len(each.scheduled) == len(snapshot.pending)]  # fmt: skip
+    print(f"\n{len(whole)} types hold all pods, the cheapest ${min(whole)}; {benchmark.extra_info}")
+    assert sum(each.node_count for each in found) == 1_603_277
+    for number in (0, 17, 399):
+        alone = kscale.estimate(snapshot, template=templates[number])
+        assert (alone.placement_numbers == found[number].placement_numbers).all()
+
+
+def test_mix_of_karpenters_pods(benchmark: Any, data_dir: Path) -> None:
+    if not have_solver():
+        pytest.skip("the extra [solver] is missing")
+    snapshot = pending(data_dir)
     offers = [offer(size, zone) for size in range(400) for zone in ZONES]
 
     def decide() -> kscale.MixPlan:

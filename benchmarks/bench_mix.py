@@ -1,5 +1,7 @@
 """The cheapest mix for a production trace out of a cloud's whole catalogue, proven.
 
+A made-up cluster beside it, all constraints in play, needs no data: how much whole nodes cost over the linear program.
+
 Data: ``openb_pod_list_default.csv.gz`` and ``aws_instance_types.csv.gz``, ``azure_instance_types.csv.gz``. Pods that no
 type holds are left out and counted. Opt-in: ``--data DIR``.
 """
@@ -20,6 +22,13 @@ from bench_openb import MIB, rows
 
 import kscale
 from kscale.capacity.catalogue import InstanceType, read_catalogue
+from kscale.capacity.generate import generate
+from kscale.capacity.groups import recognise_groups
+from kscale.capacity.mix.instance import MONEY, Instance
+from kscale.capacity.mix.offers import offers_of
+from kscale.capacity.mix.solve import Budget, solve
+from kscale.capacity.mix.subjects import subjects
+from kscale.capacity.templates import with_templates
 from kscale.cli.commands.mix import within
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
@@ -137,3 +146,32 @@ def test_mix_of_a_trace_in_two_seconds(benchmark: Any, data_dir: Path, name: str
         return kscale.mix(world.snapshot, world.offers, pods=world.pods, options=options, stop=within(2.0))
 
     assert planned(benchmark, name, world, decide) <= CASES[name].soon
+
+
+def test_mix_of_a_generated_cluster(benchmark: Any) -> None:
+    """All pods of 200 nodes anew on its eight groups: spread, affinity, taints, disks. The linear program is over
+    the columns that were found."""
+    if not have_solver():
+        pytest.skip("the extra [solver] is missing")
+    cluster = kscale.load(list(generate(200, 6_000).objects()))
+    known = with_templates(
+        cluster, cluster.snapshot(dra=True), [e.group for e in recognise_groups(cluster.nodes()).groups]
+    )
+    groups = []
+    for group in known:
+        assert group.template is not None
+        room = group.template.node.status.allocatable or {}
+        price = 0.04 * room["cpu"].milli_value() / 1000 + 0.005 * room["memory"].value() / 2**30
+        new = {"from_node": None, "nodes": [], "target_size": None, "min_size": 0, "max_size": 1_000}
+        groups.append(msgspec.structs.replace(group, price=round(price, 4), **new))
+    options = kscale.MixOptions(threads=THREADS)
+    snapshot, names, chosen = subjects(cluster, "all", options)
+    instance = Instance(snapshot, names, offers_of(groups, anew=True), chosen)
+    parts = [instance.cell(number) for number in range(len(instance.cells))]
+    program = solve(instance.bound, instance.plan, parts, Budget(threads=THREADS)).relaxation / MONEY
+    plan = benchmark.pedantic(lambda: kscale.mix(cluster, groups, pods="all", options=options), rounds=1)
+    print(f"\n{plan.pods} pods: {plan.nodes} nodes, ${plan.cost:.2f}/h, the linear program ${program:.2f}, at least "
+          f"${plan.bound.cost} ({plan.bound.method}), {plan.repairs}, {plan.nowhere} nowhere")  # fmt: skip
+    assert plan.repairs.moved == 0
+    assert plan.planned <= 1.08 * program
+    assert plan.bound.relaxed

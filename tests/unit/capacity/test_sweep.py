@@ -18,6 +18,7 @@ from kscale.capacity.sweep import Shared, sweep
 from kscale.capacity.whatif import Scenario, scenarios_from
 from kscale.capacity.whatif.fleet import Fleet, rows_of_base, rows_of_fleet
 from kscale.capacity.whatif.varying import varied
+from kscale.cli.commands.sweep import workers_of
 from unit.capacity.sweep_functions import added, dies, dies_once
 from unit.capacity.test_whatif import base
 
@@ -133,15 +134,20 @@ def test_what_is_shared_may_be_any_object() -> None:
     assert [done.value for done in sweep(doubled, [1, 2], base=("a", "b", [3]))] == [("a", 2), ("a", 4)]
 
 
-def test_a_dask_cluster_of_two_workers(tmp_path: Path) -> None:
+def test_a_dask_cluster_of_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
     scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     there = list(rows_of_base(base(), scenarios))
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=str(tmp_path)
     )
-    with cluster, distributed.Client(cluster) as client, client.get_executor() as executor:
-        answers = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2,
-                        share=lambda value: client.scatter(value, broadcast=True))  # fmt: skip
+    with cluster, workers_of(f"dask://{cluster.scheduler_address.removeprefix('tcp://')}", None) as workers:
+        executor, count, share = workers
+        assert count == 2
+        answers = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2, share=share)
         assert values(answers) == there
+        assert share is not None
+        # What is shared is not read through for a name that follows from it: that takes longer than to send it.
+        monkeypatch.setattr("distributed.client.tokenize", None)
+        share(np.arange(3))
     assert kscale.sweep is sweep

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kscale.capacity.sweep import Done
     from kscale.capacity.whatif.fleet import SweepReport, SweepRow
 
-__all__ = ["EPILOG", "command", "sweep_view"]
+__all__ = ["EPILOG", "command", "sweep_view", "workers_of"]
 
 EPILOG = DUMP_HELP
 INTERRUPTED = 130
@@ -92,7 +92,7 @@ def command(
     catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
     simulate = simulator(asked, simulation)
     dumps = _fleet(source)
-    with _workers(executor, jobs) as (pool, count, share):
+    with workers_of(executor, jobs) as (pool, count, share):
         if dumps is None:
             cluster, snapshot = read(source, show.terminal)
             groups = group_source.described(cluster, snapshot, show.terminal)
@@ -137,7 +137,7 @@ def _fleet(source: Clusters) -> list[str] | None:
 
 
 @contextmanager
-def _workers(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
+def workers_of(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
     """(what sweep takes, how many workers, how what is shared reaches them)."""
     if executor is None:
         count = jobs or os.cpu_count() or 1
@@ -167,7 +167,8 @@ def _of_dask(address: str) -> Iterator[_Workers]:
         raise InputError(f"no Dask scheduler at {address}: {error}") from None
     with client, client.get_executor() as pool:
         count = max(1, sum(client.nthreads().values()))
-        yield pool, count, lambda base: client.scatter(base, broadcast=True)
+        # A name of its own: one that follows from the content costs Dask more than to send it.
+        yield pool, count, lambda base: client.scatter(base, broadcast=True, hash=False)
 
 
 @contextmanager
