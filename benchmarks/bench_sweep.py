@@ -40,7 +40,9 @@ def test_two_workers_beside_one_process(benchmark: Any) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
     base, scenarios = world()
     alone = list(rows_of_base(base, scenarios[:4]))
-    local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
+    local = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+    )
     address = local.scheduler_address.removeprefix("tcp://")
     with local, distributed.Client(local) as looking, workers_of(f"dask://{address}", None) as (pool, count, share):
 

@@ -139,7 +139,11 @@ def test_a_dask_cluster_of_two_workers(tmp_path: Path, monkeypatch: pytest.Monke
     scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     there = list(rows_of_base(base(), scenarios))
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=str(tmp_path)
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
+        local_directory=str(tmp_path),
     )
     with cluster, workers_of(f"dask://{cluster.scheduler_address.removeprefix('tcp://')}", None) as workers:
         executor, count, share = workers
