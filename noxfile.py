@@ -208,6 +208,12 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def live(session: nox.Session) -> None:
+    """Figures of the live programs, on a control plane (needs Go); `-- --upstream FOLDER`: upstream's beside them."""
+    run(session, "python", "benchmarks/live_figures.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def instructions(session: nox.Session) -> None:
     """Instructions of small benchmarks against those kept in benchmarks/instructions.json (needs valgrind)."""
     run(session, "python", "benchmarks/count_instructions.py", *session.posargs)
