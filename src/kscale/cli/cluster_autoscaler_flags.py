@@ -1,4 +1,7 @@
-"""The flags of ``kscale run cluster-autoscaler``: upstream's, by upstream's names and with upstream's defaults."""
+"""The flags of ``kscale run cluster-autoscaler``: upstream's, by upstream's names.
+
+Types and defaults are those of :mod:`kscale.ca.options`; here is what help says of them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The flags of the three components, in snake_case with upstream's defaults.
 
+Constants that no flag sets are in ``histogram.py`` (buckets, the least weight) and ``checkpoint.py`` (version).
 What only concerns a process (addresses, certificates, clients, leader election) is for whoever starts one.
 """
 

@@ -1,4 +1,7 @@
-"""Soft taints as data: which nodes to mark as candidates for deletion (``core/scaledown/actuation/softtaint.go``)."""
+"""Soft taints as data: which nodes to mark as candidates for deletion (``core/scaledown/actuation/softtaint.go``).
+
+How many at a time, and for how long: ``actuation/soft_tainting.py``.
+"""
 
 from __future__ import annotations
 

@@ -205,6 +205,7 @@ class RunOnce(ScaleDownPart):
             yield from p.observe(*observing.of_scale_ups(up.minimum.resized, *labels))
 
     def growing(self, steps: StepsOf[Orchestrating | WriteStatus, None]) -> StepsOf[Looping, None]:
+        """A part that makes the cluster grow, timed. What a loop keeps of its outcome: ``scale_up/loop.py``."""
         timer = FunctionTimer(self.p, "scaleUp")
         yield from self.p.observe(last_activity("scaleUp", self.p.now))
         yield from steps

@@ -1,4 +1,7 @@
-"""One loop of the Cluster Autoscaler, whole and in upstream's order (``core/static_autoscaler.go``: RunOnce)."""
+"""The entry points of one whole loop of the Cluster Autoscaler (``core/static_autoscaler.go``: RunOnce).
+
+The order of its parts is in ``loop.py``.
+"""
 
 from __future__ import annotations
 
