@@ -11,7 +11,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -254,6 +254,7 @@ def stormy(storm: Storm, loops: int) -> Moment:
 
 @settings(max_examples=MANY // 20 if MANY > 100 else 2)
 @given(st.integers(0, 2**32))
+@example(2130)  # a machine is lost while the group's last but one is removed
 def test_everything_ends_well(seed: int) -> None:
     storm = begun(seed)
     now = stormy(storm, LOOPS)
@@ -273,7 +274,10 @@ def test_everything_ends_well(seed: int) -> None:
     down = [call for call in storm.calls if call[0] == "down"]
     assert len(down) == len(set(down))
     assert storm.failing == {}
-    assert {name: len(members) for name, members in storm.members.items()} == storm.targets
+    # Upstream does not look at the size of a group of which there is no machine (updateIncorrectNodeGroupSizes: no
+    # readiness): a cloud that has lost the last one keeps its target.
+    sizes = {name: len(members) for name, members in storm.members.items() if members}
+    assert sizes == {name: storm.targets[name] for name in sizes}
     for group in storm.groups.values():
         assert group.min_size <= storm.targets[group.id] <= group.max_size
     members = {name for names in storm.members.values() for name in names}
