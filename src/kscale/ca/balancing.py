@@ -14,7 +14,10 @@ __all__ = ["GroupSize", "ScaleUpInfo", "balance"]
 
 
 class GroupSize(msgspec.Struct, kw_only=True, frozen=True):
-    """What balancing needs of a group: its id, ``target`` size (or the provider's error text) and ``max`` size."""
+    """What balancing needs of a group: its id, ``target`` size and ``max`` size.
+
+    ``target_error``: the provider's error text where it could not tell the target size; None: it could.
+    """
 
     id: str
     target: int = 0

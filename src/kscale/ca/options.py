@@ -72,7 +72,8 @@ class GpuLimits(msgspec.Struct, frozen=True):
 class ResourceLimiter(msgspec.Struct, kw_only=True):
     """Cluster-wide limits of the cloud provider: resource -> amount (cpu in cores, memory in bytes, GPUs by type).
 
-    A resource without entry is not limited; an entry of 0 in ``max`` allows nothing.
+    ``max``: how much of it the cluster may have after a scale-up; ``min``: how much of it scale-down leaves at least. A
+    resource without entry is not limited; an entry of 0 in ``max`` allows nothing (to the legacy profile it is none).
     """
 
     min: dict[str, int] = msgspec.field(default_factory=dict)

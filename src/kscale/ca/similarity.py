@@ -81,7 +81,12 @@ COMPARATORS: dict[str, tuple[str, ...]] = {
 
 
 class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
-    """How far two quantities may differ, as a fraction of the larger one."""
+    """How far two quantities may differ, as a fraction of the larger one (upstream's flags of the same names).
+
+    - ``max_allocatable_difference_ratio``: of every resource that pods can use (``allocatable``).
+    - ``max_free_difference_ratio``: of what the template's own pods leave of it.
+    - ``memory_difference_ratio``: of the memory of the node's capacity; the rest of the capacity has to be equal.
+    """
 
     max_allocatable_difference_ratio: float = 0.05
     max_free_difference_ratio: float = 0.05
@@ -89,7 +94,10 @@ class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Comparator(msgspec.Struct, kw_only=True, frozen=True):
-    """Which comparison (a key of :data:`COMPARATORS`), its ratios, labels to ignore besides, and labels to compare.
+    """Which comparison (``kind``, a key of :data:`COMPARATORS`), and by which ``ratios``.
+
+    ``ignored_labels`` are ignored besides those of the kind (empty: no others); ``labels`` are those that the kind
+    ``label`` compares, which reads nothing else (empty: all groups are alike to it).
 
     Upstream's default processor is ``Comparator()`` whatever the flags say; only the aws, azure and gce builds read
     ``--balancing-ignore-label`` and the ratio flags. ``--balancing-label`` replaces them all.

@@ -92,6 +92,8 @@ class LoopState(
 ):
     """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it.
 
+    ``scale_up``, ``scale_down``: what each of the two remembers besides.
+
     ``cluster``: readiness, requests under way and back-off. ``templates``: what nodes of each group looked like when
     there was a good one. ``initializers``: what groups that are still being made shall get, by the id that they have
     meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on

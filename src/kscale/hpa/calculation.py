@@ -58,7 +58,8 @@ class PodValues:
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """How far the ratio of usage to target may be from 1 before anything changes, by direction.
+    """How far the ratio of usage to target may be from 1 before anything changes, as a fraction, by direction:
+    ``scale_down`` below 1, ``scale_up`` above.
 
     ``by_distance`` (legacy profile): the distance from 1 is compared with ``scale_up``, whichever the direction.
     """

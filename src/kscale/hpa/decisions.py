@@ -88,7 +88,11 @@ class Decisions:
     - ``events`` uint8: bits 1 FailedGetScale, 2 selector, 4 metric failed, 8 FailedComputeMetricsReplicas,
       16 SuccessfulRescale, 32 FailedRescale; ``error`` uint8: 0 none, 1 internal, 2 spec;
     - ``held`` uint8: who made ``stabilized`` of ``proposal`` (index into ``conditions.STABILIZED``);
-    - ``metrics``: what the calculator said of every metric; ``problems``: what of an HPA was malformed, by its row.
+    - ``metrics``: what the calculator said of every metric; ``problems``: what of an HPA was malformed, by its row;
+    - ``memory``: histories and conditions after these decisions, as columns;
+    - ``refusals``: by key, why writing the scale failed for good, as :meth:`refused` was told; else empty;
+    - ``origin``: what was decided from; None: from columns alone, or these were unpickled;
+    - ``carried``: the :attr:`state` of decisions that were made from objects and then unpickled; else None.
 
     ``state`` is what to pass next time. ``decisions[i]`` tells everything of one HPA. Pickles without what it was
     decided from, which explaining needs.

@@ -57,6 +57,17 @@ class Dump:
     ``newest`` is the newest time in it; ``unmodelled`` what of it is not taken into account, by object; ``generated``
     the objects that HPAs were made of, by the HPA. Of a live cluster (:mod:`kscale.hpa.dump_asking`) ``known_mapper``
     says how kinds are served, and ``unanswered`` what it did not answer, in words; None: this is of files.
+
+    - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and where the scale is, by version
+      (of those that have one).
+    - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
+    - ``usage``: what was read of the usage of pods, in that order; :meth:`finish` puts it into ``metrics``.
+    - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or why there is none; None: not
+      found out yet.
+    - ``total``: how many objects there were, damaged ones too; ``problems``: why some are left out.
+    - ``duplicates``: what came more than once, in words (``Pod default/web``); the last one counts.
+    - ``list_number``: while it is read, which list the next external metrics are of: values of one list add up, those
+      of a later one replace them.
     """
 
     hpas: dict[str, HorizontalPodAutoscaler] = field(default_factory=dict)

@@ -55,7 +55,13 @@ class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class ReplayReport(Record, frozen=True):
     """HPAs over the same recorded load, side by side. Times are RFC 3339; series are by HPA name.
 
-    ``unmodelled``: metrics without a series, which were left out.
+    - ``begin``, ``end``: when the first and the last sync are (absent: at the API's zero time); ``syncs``: how many
+      there are, ``period_seconds`` apart.
+    - ``plant``: what was taken for the way in which the target answers.
+    - ``summaries``: the numbers to compare by, an HPA each, in the order given.
+    - ``replicas``: the size that each HPA finds at each sync, before it changes it. HPAs of one name are told apart by
+      a number behind it.
+    - ``unmodelled``: metrics without a series, which were left out.
     """
 
     KIND = "ReplayReport"

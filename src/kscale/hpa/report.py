@@ -107,6 +107,11 @@ class HPAReport(Record, frozen=True):
     controller has just started) or ``given``. ``now`` is absent where the input holds no time. ``state`` is the next
     state, to pass on: of every HPA of the dump, shown or not, and of those of the given state that are not in the dump.
     ``without_state``: HPAs that are not in the given state, taken as if the controller had just seen them.
+
+    ``missing``: what is not in the input and matters, in words. ``unmodelled``: what of an object is not taken into
+    account, by its kind and ``namespace/name``, of the HPAs that are shown (of all of them: of every ScaledObject too).
+    ``duplicates``: objects of the input that came more than once (kind and ``namespace/name``), shown or not: the last
+    one counts. Each is empty where there is nothing to tell.
     """
 
     KIND = "HPAReport"

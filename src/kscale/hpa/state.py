@@ -51,6 +51,11 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 
     ``selector`` is the target's selector when pods were last looked at; None matches no pod. ``registered`` is false
     after the object was deleted.
+
+    ``scale_up_events``, ``scale_down_events``: changes of size of the past (upstream's maps ``scaleUpEvents``,
+    ``scaleDownEvents``); one is added only while the HPA has ``behavior``. ``written``: the newest version that this
+    controller wrote, until the watch has brought one as new (gate ``StaleControllerConsistencyHPA``); None: there is
+    none to wait for.
     """
 
     recommendations: tuple[Recommendation, ...] | None = None

@@ -56,7 +56,14 @@ class PodRuns(Sequence[PodRun]):
 
 
 class Option(msgspec.Struct, kw_only=True, frozen=True):
-    """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods`` (in placement order)."""
+    """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods`` (in placement order).
+
+    - ``similar``: ids of the groups that may share the scale-up with it, in the provider's order (upstream's
+      ``SimilarNodeGroups``). Empty: none may, or groups are not balanced; what ``price`` leaves has none.
+    - ``exists``: False for a group that would first have to be made.
+    - ``debug``: upstream's ``Debug``, what is said of the option: ``price`` puts its arithmetic behind it, and the
+      server of the ``grpc`` expander is shown it.
+    """
 
     group: str
     node_count: int
@@ -93,6 +100,8 @@ class ExpanderInput:
     - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
     - ``price_per_core_hour``, ``price_per_gib_hour``: what pods are worth by their requests, where a loop makes the
       prices out of those of the groups (:mod:`kscale.ca.expander.group_prices`); None: as the groups' own prices say.
+    - ``gpu_label``: the node label that names the type of GPU: ``price`` counts nodes that have it as unfit, and the
+      scale-up counts GPUs by it for its limits.
     - ``now``: prices are asked for the hour from here.
     - ``compared``: keys of pods that upstream has stripped by comparing them, which an outside ranker can see
       (:mod:`kscale.ca.scale_up.compared_pods`).

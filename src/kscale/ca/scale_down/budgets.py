@@ -32,7 +32,7 @@ class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
-    """What the budget needs of a group.
+    """What the budget needs of a group, by its ``id``.
 
     ``registered`` is the number of its nodes in the snapshot (:func:`kscale.ca.scale_down.atomic.registered_nodes`);
     only atomic groups need it and ``target``. An error text in ``options_error`` drops the group's nodes (``not
@@ -48,7 +48,11 @@ class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DeletionsInProgress(msgspec.Struct, kw_only=True, frozen=True):
-    """Nodes whose deletion has begun and has not ended."""
+    """How many nodes there are whose deletion has begun and has not ended.
+
+    ``empty``: those without pods to move; ``drained``: those that are drained. Both are taken from what may be deleted
+    at once, ``drained`` from what may be drained at once too.
+    """
 
     empty: int = 0
     drained: int = 0

@@ -88,7 +88,8 @@ class RemovableNode:
 
 class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
     """A node that has to stay. ``homeless``: the pod that no node took, for the reason ``NoPlaceToMovePods``;
-    ``error``: upstream's text for the reason ``BlockedByPod``."""
+    ``blocking_pod``: the pod that may not be moved, and ``error``: upstream's text of it, for the reason
+    ``BlockedByPod``. None for every other reason."""
 
     node: str
     reason: str

@@ -32,6 +32,10 @@ __all__ = ["Orchestration"]
 class Orchestration(msgspec.Struct, kw_only=True):
     """What was decided and done: the status, every option, the choice, the cluster state after.
 
+    ``expansion``: what the expander chose, and by which steps; None: it was not asked, because there was no option or
+    something failed before. ``skipped``: upstream's reasons, by id, of the groups that were sorted out before any
+    estimate.
+
     ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
     ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
     target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.

@@ -51,7 +51,8 @@ class Listers:
 
 @dataclass(frozen=True, slots=True)
 class DrainContext:
-    """``listers`` None: controllers are not looked up. ``now`` in nanoseconds since 1970."""
+    """``listers`` None: controllers are not looked up. ``now`` in nanoseconds since 1970. ``pdbs``: what is left of the
+    disruption budgets at that moment; without it there are none."""
 
     now: int
     options: AutoscalingOptions
