@@ -147,7 +147,6 @@ def test_every_argument_of_a_public_method_is_described(module: str) -> None:
 
 
 OF_UPSTREAM = "upstream's flags of the same names"
-LEFT = {"kscale.simulation": 19, "kscale.vpa": 24}  # not yet described: ever fewer
 
 
 def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
@@ -165,7 +164,7 @@ def said_of_fields(base: type) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("module", REFERENCE)
 def test_every_field_of_a_public_record_is_described(module: str) -> None:
-    """Beneath it, in the docstring of its class or module, or as upstream's flag; ``LEFT`` counts what is not yet."""
+    """Beneath it, in the docstring of its class or module, or as upstream's flag."""
     found = importlib.import_module(module)
     missing = set()
     for value in filter(inspect.isclass, (getattr(found, name) for name in found.__all__)):
@@ -175,10 +174,7 @@ def test_every_field_of_a_public_record_is_described(module: str) -> None:
             known = said or field.startswith("_") or field in SHARED or re.search(rf"\b{field}\b", text)
             if not known and OF_UPSTREAM not in " ".join(text.split()):
                 missing.add(f"{value.__name__}.{field}")
-    if module in LEFT:
-        assert len(missing) == LEFT[module], sorted(missing)
-    else:
-        assert missing == set()
+    assert missing == set()
 
 
 QUANTITY = re.compile(

@@ -89,10 +89,18 @@ class IdealMix(_Part, frozen=True):
 class SimulationReport(Record, frozen=True):
     """A run of a scenario.
 
-    ``seconds``: how long the simulated time was; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is
-    absent where a group that had machines has no price; it holds nothing for nodes that are of no group
-    (``ungrouped_node_hours``), nor does ``node_hours``. ``actions``: how often autoscalers asked for what and were not
-    refused; ``refusals`` likewise. ``ideal`` is there where it was asked for.
+    ``begin``: the moment at which the simulated time begins (RFC 3339, UTC, whole seconds); ``seed``: that of the
+    scenario. ``seconds``: how long the simulated time was; less than ``horizon_seconds`` if it was ``interrupted``.
+    ``cost`` is absent where a group that had machines has no price; it holds nothing for nodes that are of no group
+    (``ungrouped_node_hours``), nor does ``node_hours``. ``most_nodes``: the most nodes that there were at once, of
+    groups or not, ready or not. ``pending``: pods without a node; ``cores``: core-hours of the whole run; ``queues``:
+    of each workload with a queue. ``late``: of the work that arrived at all queues, the share that had to wait for too
+    long; absent where none arrived.
+
+    ``actions``: how often autoscalers asked for what and were not refused; ``refusals`` likewise. Of ``actions``:
+    ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's updater) and
+    ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often the API server's pods
+    changed, each that was made, changed or deleted counted. ``ideal`` is there where it was asked for.
     """
 
     KIND = "SimulationReport"

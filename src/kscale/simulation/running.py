@@ -41,7 +41,16 @@ _SAMPLED: Final = ("Deployment", "StatefulSet", "ReplicationController")
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """What came of a run: its report, the timelines of the cluster and of workloads, and what autoscalers did."""
+    """What came of a run.
+
+    - ``report``: what it comes to.
+    - ``timeline``: of the cluster, a row at the beginning and after every ``sample`` of the scenario: ``nodes``;
+      ``machines`` that cost something; ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes,
+      ``requested_cores`` of pods on nodes and ``pending_cores`` of those that wait, in thousandths of a core.
+    - ``workloads``: of each Deployment, StatefulSet and ReplicationController (``workload``: kind, namespace and name)
+      at the same moments: ``replicas`` as its spec says, and how many of them are ``ready``.
+    - ``decisions``: what autoscalers asked for that changes the cluster or the cloud, in order, with what was refused.
+    """
 
     report: SimulationReport
     timeline: Timeline

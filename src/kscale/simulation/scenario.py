@@ -183,6 +183,7 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
     """A cluster, its node groups, what runs on it, and which autoscalers look after it."""
 
     api_version: Literal["kscale.dev/v1alpha1"]
+    """The version of the format; ``apiVersion`` in the file."""
     kind: Literal["Simulation"]
     name: str = ""
     begin: str = "2026-01-01T00:00:00Z"
@@ -199,15 +200,21 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
     """Node groups as in a groups file (see its schema), or the name of such a file. ``target``: size at the beginning.
     """
     openb: OpenbEntry | None = None
+    """A trace of the openb clusters, whose nodes and pods come besides all else; null: none."""
     simkube: str = ""
     """A trace of SimKube (MessagePack or JSON, may be gzip), relative to the scenario, which begins with its first
     event: its objects are applied and deleted when they were."""
     machines: list[MachineEntry] = []
+    """How the machines of node groups behave: at most one entry for each group, and one for all others. Groups without
+    an entry have its defaults."""
     pods: list[PodEntry] = []
     load: list[LoadEntry] = []
+    """What workloads have to do, at most one entry for each. Pods of a workload without one have no metrics."""
     metrics: MetricsEntry = msgspec.field(default_factory=MetricsEntry)
+    """The metrics pipeline, and the external metrics that there are."""
     controllers: Controllers = msgspec.field(default_factory=Controllers)
     world: WorldEntry = msgspec.field(default_factory=WorldEntry)
+    """How the API server and the scheduler behave."""
     sample: str = "1m"
     """How often a row of the timeline is taken."""
 

@@ -34,7 +34,11 @@ class UnknownKindError(LookupError):
 
 
 class ControllerKey(NamedTuple):
-    """A controller as an owner reference or a target names it."""
+    """A controller as an owner reference or a target names it.
+
+    ``api_version``: group and version as written there (``apps/v1``); it tells which resources a kind that is not well
+    known is served as, and those that are well known are found without it. Empty: not told.
+    """
 
     namespace: str
     kind: str

@@ -137,12 +137,17 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     - Whose VPAs: ``vpa_object_namespace`` (empty: all), ``ignored_vpa_object_namespaces``.
     - The loop: ``updater_interval``, which is also its deadline; with ``use_admission_controller_status`` nothing is
-      done unless the lease of the admission controller is fresh (``admission_controller_status_lease_*``; an empty
-      namespace is ``kube-system``).
+      done unless the lease of the admission controller is fresh: that named
+      ``admission_controller_status_lease_name`` in ``admission_controller_status_lease_namespace`` (empty:
+      ``kube-system``), made or renewed less than ``admission_controller_status_lease_timeout`` ago (more than zero).
     - How many pods at once: ``min_replicas``, ``eviction_tolerance`` (a fraction of the replicas),
       ``eviction_rate_limit`` a second (0 or less: none), ``eviction_rate_burst``, ``in_place_skip_disruption_budget``.
     - Which pods: ``pod_update_threshold``, ``in_recommendation_bounds_eviction_lifetime_threshold``,
       ``evict_after_oom_threshold``.
+    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; one that is not there is as
+      ``AllAlpha`` says, and without that off. ``InPlace`` and
+      ``CPUStartupBoost`` allow the update mode and the end of boosts, ``PerVPAConfig`` a VPA's own
+      ``evictAfterOOMSeconds``.
     """
 
     vpa_object_namespace: str = ""
@@ -180,7 +185,12 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
     """What the admission controller depends on.
 
     - ``max_allowed_cpu_boost``: the most CPU that a startup boost may give (zero: no bound).
-    - ``status_lease_*``: the lease by which it says that it lives (an empty namespace is ``kube-system``).
+    - The lease by which it says that it lives: its name (``status_lease_name``), its namespace
+      (``status_lease_namespace``; empty: ``kube-system``), and ``status_lease_update_interval``, the time between two
+      renewals (more than zero), which is also the most that each may take.
+    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; one that is not there is as
+      ``AllAlpha`` says, and without that off. ``InPlace``,
+      ``CPUStartupBoost`` and ``PerVPAConfig`` allow VPAs that use them, ``CPUStartupBoost`` also boosts new pods.
     """
 
     max_allowed_cpu_boost: Quantity = Quantity.zero()

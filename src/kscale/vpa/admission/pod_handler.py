@@ -41,7 +41,11 @@ _ROOT: Final = "."
 class PodAdmission(msgspec.Struct, kw_only=True):
     """What is done to a pod. It is always allowed; an error means that nothing is patched.
 
-    ``vpa``: the one in charge; ``diagnostics``: what upstream would have crashed on.
+    - ``vpa``: the one in charge; None: there is none, or the pod cannot be read.
+    - ``patches``: the JSON patch, in the order in which it applies; empty without a VPA and where there is an error.
+    - ``errors``: why nothing is patched, in upstream's words (one ``InternalError`` of the whole pod); empty: nothing
+      went wrong.
+    - ``diagnostics``: what upstream would have crashed on.
     """
 
     vpa: VerticalPodAutoscaler | None = None

@@ -37,7 +37,14 @@ def _gate_needed(what: str, name: str) -> str:
 
 
 class VpaAdmission(msgspec.Struct, kw_only=True):
-    """Whether a VPA object is taken, under the name that the request or else the object has."""
+    """Whether a VPA object is taken, under the name that the request or else the object has.
+
+    - ``errors``: what is wrong with it, in upstream's order and words; empty: it is taken.
+    - ``warnings``: what its author is told (a mode that is deprecated, resources that are not supported), whether it
+      is taken or not, in upstream's order and words.
+    - ``patches``: the JSON patch with upstream's defaults: an ``updatePolicy`` with mode ``Recreate`` where there is
+      none. Empty where nothing is missing, and where there are errors.
+    """
 
     name: str = ""
     kind: str = "VerticalPodAutoscaler"

@@ -108,7 +108,15 @@ class Effect(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class RecommendationReport(Record, frozen=True):
-    """Recommended requests per workload and container, and what they change in all."""
+    """Recommended requests per workload and container, and what they change in all.
+
+    ``strategy``: the name of the one that advised; ``vpa`` is upstream's recommender. ``containers``: those of the
+    workloads asked about, by namespace, kind and name of these; with and without advice. ``requested_millicores``,
+    ``requested_bytes``: what their live pods request together; a container without a request counts as 0.
+    ``change_millicores``, ``change_bytes``: what these sums would change by; negative: less is requested. ``notes``:
+    texts on what may have gone wrong: what was asked for and is not there, times that are doubtful, targets that cannot
+    be resolved, what upstream logs.
+    """
 
     KIND: ClassVar[str] = "RecommendationReport"
 

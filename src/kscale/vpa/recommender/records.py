@@ -87,6 +87,8 @@ class RecommenderRound(msgspec.Struct, kw_only=True):
 class VpaResult(msgspec.Struct, kw_only=True):
     """What a round decided about one VPA.
 
+    ``pod_count``: how many pods it selects; ``selector``: that of its target as the API writes selectors in text; empty
+    where it selects all pods of the namespace, and where the target cannot be resolved and it selects none.
     ``status_written``: the status differs from the object's, so that it is patched; ``refusal``: why that did not work.
     """
 

@@ -22,7 +22,8 @@ class UpdaterState(msgspec.Struct, kw_only=True):
     - ``infeasible_attempts``: pod UID -> the recommendation that its node had no room for.
     - ``last_in_place_attempts``: "namespace/name" of a pod -> when it was first seen resizing; never forgotten, as
       upstream.
-    - The limiters of evictions and resizes; None before the first.
+    - ``eviction_limiter``, ``in_place_limiter``: those of evictions and of resizes, each with the rate and the burst
+      that ``eviction_rate_limit`` and ``eviction_rate_burst`` had at its first use; None before that.
     """
 
     infeasible_attempts: dict[str, RecommendedPodResources] = {}
