@@ -144,9 +144,13 @@ class _Batch:
             self._read_columns()
             runs = [self._begin(row) for row in range(len(self.hpas))]
         yield from self._report([each for each in runs if each.action is None and each.begun])
-        # Sizes first: a status can wait. Then whole namespaces: what is left of them has its metrics asked for again.
+        # Sizes first: a status can wait. Then whole namespaces, in the order of their first: what is left of them has
+        # its metrics asked for again, and comes first the next time.
+        turns: dict[str, int] = {}
+        for hpa in self.hpas:
+            turns.setdefault(hpa.namespace, len(turns))
         live = [each for each in runs if each.record is None and each.problem is None]
-        live.sort(key=lambda each: (not self.rescales[each.row], self.hpas[each.row].namespace))
+        live.sort(key=lambda each: (not self.rescales[each.row], turns[self.hpas[each.row].namespace]))
         yield from self.progress.together([partial(self._live, each) for each in live], at_most=at_most)
         return self._result(runs)
 

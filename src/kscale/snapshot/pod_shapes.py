@@ -151,11 +151,19 @@ def _is_fine(amounts: ResourceList | None) -> bool:
     return any(not amount.is_whole(-3 if name == CPU else 0) for name, amount in amounts.items())
 
 
+_SPARSE: Final = 64
+"""So many times as many numbers as entries are few of very many."""
+
+
 def numbered(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """(which of those that occur each is int32[n], the first entry of each int64[k]): numbered from 0, ascending."""
     if not len(numbers):
         return numbers, np.zeros(0, dtype=np.int64)
-    first = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
+    most = int(numbers.max()) + 1
+    if most > _SPARSE * len(numbers):  # few of very many: sorting them is less than counting up to the largest
+        _, where, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+        return inverse.reshape(-1).astype(np.int32), where.astype(np.int64)
+    first = np.full(most, -1, dtype=np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     used = np.flatnonzero(first >= 0)
     number = np.zeros(len(first), dtype=np.int32)

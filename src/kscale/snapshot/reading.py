@@ -29,7 +29,7 @@ def load(
     """
     report = LoadReport() if report is None else report
     cluster = Cluster(texts=texts, threads=threads)
-    with collector_paused(stays=True):
+    with collector_paused():
         batches = load_batches(*sources, strict=strict, report=report, scan=cluster.reader.scan, held=cluster.has_pod)
         for found in batches:
             if isinstance(found, Loaded):

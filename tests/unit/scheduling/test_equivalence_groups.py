@@ -40,7 +40,7 @@ def test_groups_are_those_found_one_by_one(pods: list[tuple[int, int]]) -> None:
     assert found == one_by_one(controllers, shapes)
 
 
-@given(st.lists(st.integers(-1, 30), max_size=40))
+@given(st.lists(st.one_of(st.integers(-1, 30), st.integers(0, 1 << 20)), max_size=40))
 def test_numbers_from_0_on(numbers: list[int]) -> None:
     order = sorted(set(numbers) - {-1})
     expected = [-1 if each < 0 else order.index(each) for each in numbers]
