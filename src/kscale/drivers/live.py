@@ -293,11 +293,17 @@ async def drive(
 
 
 async def lead(
-    elector: LeaderElector, live: Live, work: Callable[[], Awaitable[_T]], *, release: bool = False
+    elector: LeaderElector,
+    live: Live,
+    work: Callable[[], Awaitable[_T]],
+    *,
+    lost: Callable[[], None] = lambda: None,
+    release: bool = False,
 ) -> _T | None:
     """Does work while this process leads; what it gives, or None if ``live.scope`` was over before it led.
 
-    ``live`` should go by a clock that is never set. ``release``: gives the lease up when the work has ended. Raises
+    ``live`` should go by a clock that is never set. ``lost`` is called as soon as it does not lead any more, before
+    the work is cancelled. ``release``: gives the lease up when the work has ended. Raises
     :class:`LostLeadershipError` when it does not lead any more; the work is cancelled by then.
     """
     if not await live.run(elector.acquire):
@@ -308,6 +314,7 @@ async def lead(
     try:
         await asyncio.wait([working, renewing], return_when=asyncio.FIRST_COMPLETED)
         if not working.done() and live.scope.error is None:
+            lost()
             renewing.result()
             raise LostLeadershipError("lost master")
         return await working

@@ -271,7 +271,8 @@ class _Process:
             if self.elector is None:
                 await self._work(live)
             else:
-                await lead(self.elector, leases, lambda: self._work(live), release=self.program.releases)
+                releases = self.program.releases
+                await lead(self.elector, leases, lambda: self._work(live), lost=self._lost, release=releases)
 
     async def _work(self, live: Live) -> None:
         self.leads = True
@@ -291,6 +292,11 @@ class _Process:
         finally:
             if self.parting is not None:  # before the lease is given up
                 await self.parting
+            self.leads = False
+
+    def _lost(self) -> None:
+        # At once: what it works on may take its time to end, and another may lead by then.
+        self.leads = False
 
     def _follow(self) -> None:
         if self.program.clock_set is not None and (by := self.following.follow()):

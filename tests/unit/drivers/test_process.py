@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -33,7 +34,7 @@ from kscale.objects.core import ConfigMap, ObjectReference
 from kscale.objects.meta import ObjectMeta
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.transport import Answer
+from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Change, Watch
 from unit.world.fake_api_server import status
 from unit.world.informer_cases import pod, until
@@ -159,14 +160,72 @@ def test_the_lease_that_is_lost_ends_it() -> None:
     async def case(api: FakeApi) -> None:
         run = Run(api, ProcessOptions(election=ELECTION))
         await until(lambda: run.maps() == ["tally-0"])
-        lease = api.server.get("leases.coordination.k8s.io", "tally", "default")
-        spec = {**lease["spec"], "holderIdentity": "another", "leaseDurationSeconds": 3600}
-        api.server.put("leases.coordination.k8s.io", {**lease, "spec": spec})
+        take_the_lease(api)
         with pytest.raises(LostLeadershipError):
             await run.task
         assert run.driver.ended == ["closed"]
         assert run.maps() == ["tally-0"]  # what is done at an end is for the leader to do
         assert run.closed == 1
+
+    against(case)
+
+
+def take_the_lease(api: FakeApi) -> None:
+    lease = api.server.get("leases.coordination.k8s.io", "tally", "default")
+    spec = {**lease["spec"], "holderIdentity": "another", "leaseDurationSeconds": 3600}
+    api.server.put("leases.coordination.k8s.io", {**lease, "spec": spec})
+
+
+def test_told_to_stop_after_the_lease_was_lost_it_leaves_the_end_to_the_leader() -> None:
+    """While what ran beside it still ends."""
+    ending: list[str] = []
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.append("begun")
+            await asyncio.sleep(60)
+            ending.append("done")
+
+    async def case(api: FakeApi) -> None:
+        run = Run(api, ProcessOptions(election=ELECTION), beside=[slow_to_end])
+        await until(lambda: run.maps() == ["tally-0"])
+        take_the_lease(api)
+        await until(lambda: ending == ["begun"])
+        run.stop.set()
+        with suppress(LostLeadershipError):  # whether it is told of that is not what counts here
+            await run.task
+        assert run.maps() == ["tally-0"]
+
+    against(case)
+
+
+def test_told_to_stop_while_a_broken_leader_gives_the_lease_up_it_says_no_farewell() -> None:
+    """Another may lead as soon as that is written."""
+
+    async def broken() -> None:
+        await asyncio.sleep(5)
+        raise ValueError("it broke")
+
+    async def case(api: FakeApi) -> None:
+        run = Run(api, ProcessOptions(election=ELECTION), beside=[broken])
+        await until(lambda: run.maps() == ["tally-0"])
+        refusal = status(409, "Conflict", "it was written to meanwhile")
+        released: list[str] = []
+
+        def fault(call: Call) -> Answer | None:
+            if "leases" not in call.path or b'"holderIdentity":""' not in (call.body or b""):
+                return None
+            released.append(call.path)
+            run.stop.set()
+            return Answer(409, {}, json.dumps(refusal).encode()) if len(released) < 9 else None
+
+        api.server.fault = fault
+        with suppress(ValueError):
+            await run.task
+        assert released
+        assert run.maps() == ["tally-0"]
 
     against(case)
 
