@@ -54,7 +54,7 @@ def machine_groups(
 ) -> MachineGroups:
     """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
     machines, or cpu and memory by annotation or of the ``infrastructure``, which say what a new node is while there is
-    none. Only of groups without nodes the infrastructure is asked. ``architecture``: where it says nothing.
+    none. Only of groups without nodes the infrastructure is asked. ``architecture``: where it gives None.
 
     ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
     read are left out and told.

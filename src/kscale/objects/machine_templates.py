@@ -34,7 +34,7 @@ def machine_template(
 ) -> tuple[NodeTemplate | None, list[str]]:
     """What a new node is, by annotations before the infrastructure (whose number of pods never counts, as upstream has
     it); None if neither says its cpu and memory. Besides, which parts of annotations do not count, and why.
-    ``architecture``: where the infrastructure says nothing.
+    ``architecture``: where ``infrastructure`` is None.
 
     Raises ValueError for amounts that cannot be read.
     """

@@ -87,7 +87,7 @@ class _Known:
 class MachineGroupsCloud(Provider):
     """Groups of machines. ``ask`` reaches the management cluster, ``nodes`` are those of the workload cluster;
     ``api_version``: of Cluster API there; ``discovery``: empty: all groups. ``now`` tells when a machine was marked.
-    ``architecture``: of machines of which nothing else says it.
+    ``architecture``: of new nodes without an object of their infrastructure that can be read.
     """
 
     name = "clusterapi"
