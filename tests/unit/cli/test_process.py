@@ -16,7 +16,7 @@ import typer
 
 from kscale.cli.command import callback
 from kscale.cli.failures import guarded
-from kscale.cli.go_flags import GoCommand, given_flags
+from kscale.cli.go_flags import KLOG_REFUSED, GoCommand, given_flags
 from kscale.cli.logs import set_up_logs
 from kscale.cli.process import FAILED, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
@@ -24,6 +24,7 @@ from kscale.cli.terminal import Terminal
 from kscale.drivers.live import LostLeadershipError
 from kscale.drivers.process import Program, Surroundings
 from kscale.errors import InputError
+from unit.cli.support import kscale
 
 SEEN: list[Any] = []
 SECRET = "s3cr3t-t0ken"
@@ -116,6 +117,17 @@ def test_switches_as_go_has_them(argument: str, leads: bool, kubeconfig: str) ->
 def test_levels_as_go_has_them(argument: str, kubeconfig: str) -> None:
     assert run("--kubeconfig", kubeconfig, argument, "--address=")[0] == FAILED
     assert SEEN[0][0].verbosity == 4
+
+
+@pytest.mark.parametrize(
+    "program", ["cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission"]
+)
+@pytest.mark.parametrize("name", sorted(KLOG_REFUSED))
+def test_every_program_refuses_flags_of_klog_by_name(program: str, name: str) -> None:
+    for written in (name, name.replace("-", "_")):
+        found = kscale("run", program, f"--{written}=/x")
+        assert found.code == 2
+        assert f"--{name} is not taken: {KLOG_REFUSED[name]}" in found.stderr
 
 
 def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:

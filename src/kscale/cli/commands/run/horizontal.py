@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from kscale.cli.go_flags import GoCommand
+from kscale.cli.go_flags import KLOG_REFUSED, GoCommand
 from kscale.cli.hpa_options import ControllerFlags, hpa_duration
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
@@ -35,6 +35,7 @@ class _Horizontal(GoCommand):
         "horizontal-pod-autoscaler-downscale-delay": _NO_EFFECT,
         "horizontal-pod-autoscaler-use-rest-clients": "it was removed in Kubernetes 1.25",
         "controllers": _OTHERS,
+        **KLOG_REFUSED,
     }
 
 
