@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from kscale.objects.rest_mapping import ServedResource
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.resources import Resources
+from kscale.world.protocols import Clock
 from kscale.world.serve.metrics import MetricStore
 from unit.cli.support import kscale as run
 from unit.world.fake_api_server import FakeApiServer
 
 UPSTREAM = Path(__file__).with_name("upstream_flags.txt")
 RUN = ("run", "cluster-autoscaler")
+GROUP = "cluster.x-k8s.io"
 OWN = {"profile", "max_empty_bulk_delete", "node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count"}
 
 
@@ -67,10 +70,44 @@ def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
 class Management(Client):
     """The API server of a management cluster."""
 
-    closed = 0
+    def __init__(self, served: FakeApiServer, clock: Clock) -> None:
+        super().__init__(served, clock, qps=-1)
+        self.served, self.clock, self.closed = served, clock, 0
 
     async def close(self) -> None:
         self.closed += 1
+
+
+def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Management, list[Mapping[str, object]]]:
+    """A management cluster of one group, with its access in the file ``management``, and how it was connected to."""
+    clock, asked = SystemClock(), list[Mapping[str, object]]()
+    kinds = [("MachineDeployment", "autoscaling/v1"), ("MachineSet", "autoscaling/v1"), ("Machine", "")]
+    served = [ServedResource(GROUP, "v1beta2", kind, f"{kind.lower()}s", True, scale) for kind, scale in kinds]
+    server = FakeApiServer(clock, resources=served)
+    notes = {
+        f"{GROUP}/cluster-api-autoscaler-node-group-{which}-size": size for which, size in (("min", "0"), ("max", "3"))
+    }
+    capacity = {
+        f"capacity.cluster-autoscaler.kubernetes.io/{what}": amount
+        for what, amount in (("cpu", "2"), ("memory", "4Gi"))
+    }
+    metadata = {"name": "md", "namespace": "fleet", "annotations": {**notes, **capacity}}
+    server.put(f"machinedeployments.{GROUP}", {"metadata": metadata, "spec": {"replicas": 0}})
+    management = Management(server, clock)
+
+    def connect(access: object, clock: object, **given: object) -> Client:
+        asked.append(given)
+        return management
+
+    monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://there"}}],
+        "users": [{"name": "c", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        "current-context": "c",
+    }
+    (tmp_path / "management").write_text(json.dumps(config))
+    return management, asked
 
 
 @pytest.mark.parametrize(
@@ -90,50 +127,15 @@ def test_a_management_cluster_of_its_own(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    clock, asked = SystemClock(), []
-    group = "cluster.x-k8s.io"
-    kinds = [("MachineDeployment", "autoscaling/v1"), ("MachineSet", "autoscaling/v1"), ("Machine", "")]
-    served = [ServedResource(group, "v1beta2", kind, f"{kind.lower()}s", True, scale) for kind, scale in kinds]
-    server = FakeApiServer(clock, resources=served)
-    notes = {
-        f"{group}/cluster-api-autoscaler-node-group-{which}-size": size for which, size in (("min", "0"), ("max", "3"))
-    }
-    capacity = {
-        f"capacity.cluster-autoscaler.kubernetes.io/{what}": amount
-        for what, amount in (("cpu", "2"), ("memory", "4Gi"))
-    }
-    metadata = {"name": "md", "namespace": "fleet", "annotations": {**notes, **capacity}}
-    server.put(f"machinedeployments.{group}", {"metadata": metadata, "spec": {"replicas": 0}})
-    management = Management(server, clock, qps=-1)
-
-    def connect(access: object, clock: object, **given: object) -> Client:
-        asked.append(given)
-        return management
-
-    monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": "http://there"}}],
-        "users": [{"name": "c", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-        "current-context": "c",
-    }
-    (tmp_path / "management").write_text(json.dumps(config))
+    management, asked = managed(tmp_path, monkeypatch)
+    clock, server = management.clock, management.served
     process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
 
     async def main() -> None:
-        own = Client(FakeApiServer(clock), clock, qps=-1)
-        around = Surroundings(
-            client=own,
-            resources=Resources(own),
-            clock=clock,
-            steady=clock,
-            metrics=MetricStore([]),
-            dry_run=False,
-        )
-        made = build(process, AutoscalingOptions())(around)
+        made = build(process, AutoscalingOptions())(surroundings(clock))
         assert not isinstance(made, Program)
         if not version:
-            with pytest.raises(InputError, match=f"CAPI_GROUP: only {group} is read"):
+            with pytest.raises(InputError, match=f"CAPI_GROUP: only {GROUP} is read"):
                 await made
             return
         program = await made
@@ -142,13 +144,78 @@ def test_a_management_cluster_of_its_own(
         assert found.template is not None
         assert (found.template.node.metadata.labels or {})["kubernetes.io/arch"] == architecture
         paths = {call.path for call in server.calls}
-        assert f"/apis/{group}/{version}/machinedeployments" in paths
+        assert f"/apis/{GROUP}/{version}/machinedeployments" in paths
         assert ("/apis" in paths) is ("CAPI_VERSION" not in variables)  # only then it is asked which it prefers
         await asyncio.to_thread(program.close)
 
     asyncio.run(main())
     assert management.closed == len(asked) == bool(version)
     assert all((each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in asked)
+
+
+def surroundings(clock: Clock) -> Surroundings:
+    own = Client(FakeApiServer(clock), clock, qps=-1)
+    return Surroundings(
+        client=own, resources=Resources(own), clock=clock, steady=clock, metrics=MetricStore([]), dry_run=False
+    )
+
+
+class Ranker:
+    """A server of the grpc expander that is never asked."""
+
+    closed = 0
+
+    def __init__(self, url: str, cert: str) -> None:
+        pass
+
+    def close(self) -> None:
+        Ranker.closed += 1
+
+
+def test_what_was_connected_to_is_let_go_of_when_it_cannot_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kscale.drivers.grpc_expander.GrpcExpander", Ranker)
+    monkeypatch.setattr(Ranker, "closed", 0)
+    management, _ = managed(tmp_path, monkeypatch)
+    process = AutoscalerFlags(
+        cloud_provider="clusterapi",
+        cloud_config=str(tmp_path / "management"),
+        scheduler_config_file=str(tmp_path / "nowhere.yaml"),
+    )
+
+    async def main() -> None:
+        made = build(process, AutoscalingOptions(expander="grpc"))(surroundings(management.clock))
+        assert not isinstance(made, Program)
+        with pytest.raises(InputError, match=r"nowhere\.yaml"):
+            await made
+
+    asyncio.run(main())
+    assert (management.closed, Ranker.closed) == (1, 1)
+
+
+def test_groups_that_cannot_be_closed_keep_nothing_else_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kscale.drivers.grpc_expander.GrpcExpander", Ranker)
+    monkeypatch.setattr(Ranker, "closed", 0)
+    management, _ = managed(tmp_path, monkeypatch)
+    process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
+
+    async def main() -> None:
+        made = build(process, AutoscalingOptions(expander="grpc"))(surroundings(management.clock))
+        assert not isinstance(made, Program)
+        program = await made
+        assert program.at_end is not None
+
+        def broken() -> None:
+            raise OSError("away")
+
+        monkeypatch.setattr(program.groups, "close", broken)
+        program.at_end(0)
+        with pytest.raises(OSError, match="away"):
+            await asyncio.to_thread(program.close)
+
+    asyncio.run(main())
+    assert (management.closed, Ranker.closed) == (1, 1)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

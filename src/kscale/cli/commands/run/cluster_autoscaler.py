@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -82,6 +82,18 @@ def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
 
 
 async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings) -> Program:
+    held = ExitStack()
+    try:
+        return await _put_together(process, options, around, held)
+    except BaseException:
+        await asyncio.to_thread(held.close)
+        raise
+
+
+async def _put_together(
+    process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, held: ExitStack
+) -> Program:
+    """``held`` gets what is to be let go of at the end, however that comes; it may block."""
     from kscale.ca.expander.registry import build_chain
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
     from kscale.ca.metrics import METRICS
@@ -102,14 +114,10 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
 
     chain = build_chain(options.expander_names)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
+    if ranker is not None:
+        held.callback(ranker.close)
     board = NodeBoard()
-    held: list[Callable[[], None]] = []
-    try:
-        groups = await _cloud(process, options, around, board, held)
-    except BaseException:
-        for let_go in held:
-            await asyncio.to_thread(let_go)
-        raise
+    groups = await _cloud(process, options, around, board, held)
     gpu_label = await asyncio.to_thread(lambda: groups.gpu_label)
     devices = await around.resources.serves("resource.k8s.io/v1")
     health = HealthCheck(
@@ -141,13 +149,10 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
     ended: list[bool] = []
 
     def close() -> None:
-        # Cleanup is for an end by a signal, and upstream comes to it only where it writes a status.
-        if ended and options.write_status_configmap and not around.dry_run:
-            groups.close()
-        for let_go in held:
-            let_go()
-        if ranker is not None:
-            ranker.close()
+        with held:
+            # Cleanup is for an end by a signal, and upstream comes to it only where it writes a status.
+            if ended and options.write_status_configmap and not around.dry_run:
+                groups.close()
 
     def at_end(now: int) -> Steps[None]:
         ended.append(True)
@@ -198,7 +203,7 @@ async def _cloud(
     options: AutoscalingOptions,
     around: Surroundings,
     board: NodeBoard,
-    held: list[Callable[[], None]],
+    held: ExitStack,
 ) -> NodeGroups:
     """The cloud by its name. ``held`` gets what is to be called at the end, however that comes."""
     wants_prices = "price" in options.expander_names
@@ -242,9 +247,7 @@ async def _cloud(
 _ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 
 
-async def _machines(
-    process: AutoscalerFlags, around: Surroundings, board: NodeBoard, held: list[Callable[[], None]]
-) -> NodeGroups:
+async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeBoard, held: ExitStack) -> NodeGroups:
     """Groups of machines of the management cluster. Raises InputError, and RequestFailedError for one that is away."""
     if os.environ.get("CAPI_GROUP", "") not in ("", _CLUSTER_API):
         raise InputError(Problem(f"only {_CLUSTER_API} is read", field="CAPI_GROUP"))
@@ -274,7 +277,7 @@ async def _machines(
             qps=process.kube_client_qps,
             burst=process.kube_client_burst,
         )
-        held.append(partial(_closed, client, asyncio.get_running_loop()))
+        held.callback(_closed, client, asyncio.get_running_loop())
         resources = Resources(client)
     if version := os.environ.get("CAPI_VERSION"):
         api_version = f"{_CLUSTER_API}/{version}"
