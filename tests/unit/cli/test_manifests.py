@@ -254,6 +254,29 @@ def test_a_kustomize_base(program: str, tmp_path: Path) -> None:
     assert (base / "kustomization.yaml").read_text() == "resources: [mine.yaml]\n"
 
 
+def test_objects_of_a_kustomize_base_are_for_their_owner_whatever_was_there(tmp_path: Path) -> None:
+    command = ("manifests", "vpa-admission", "--image", "example.org/kscale:1", "--directory", tmp_path)
+    assert run(*command).code == 0
+    objects = tmp_path / "kscale.yaml"
+    objects.chmod(0o644)
+    assert run(*command).code == 0
+    assert objects.stat().st_mode & 0o777 == 0o600
+    assert {each.name for each in tmp_path.iterdir()} == {"kustomization.yaml", "kscale.yaml"}
+
+
+def test_nobody_elses_file_is_overwritten_by_a_kustomize_base(tmp_path: Path) -> None:
+    command = ("manifests", "vpa-crds", "--directory", tmp_path)
+    (tmp_path / "kscale.yaml").write_text("mine: 1\n")
+    found = run(*command)
+    assert (found.code, "kscale.yaml is there, without the kustomization.yaml of" in found.stderr) == (2, True)
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"kscale.yaml": "mine: 1\n"}
+    (tmp_path / "kscale.yaml").unlink()
+    (tmp_path / "kustomization.yaml").write_bytes(b"\xff\xfe")
+    found = run(*command)
+    assert (found.code, "is another kustomization" in found.stderr) == (2, True)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"kustomization.yaml": b"\xff\xfe"}
+
+
 def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     root = Path(__file__).parents[3]
     lines = (root / "Containerfile").read_text().splitlines()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Annotated, Any, Final
 
 import typer
@@ -56,7 +58,7 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
     kubectl reads anchors, people do not.
 
     Raises BadParameter for what kubectl does not read, for arguments in a Deployment that its program does not take,
-    and for a directory that has another kustomization.
+    and for a directory that has another kustomization, or a file that is in the way of the objects.
     """
     for each in objects:
         if each["kind"] == "Deployment":
@@ -93,15 +95,30 @@ def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
 
 def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path) -> None:
     base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
-    file = directory / _BASE
-    if file.exists() and file.read_text(encoding="utf-8") != base:
-        raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
+    file, listed = directory / _BASE, directory / _OBJECTS
+    if file.exists():
+        if file.read_bytes() != base.encode():
+            raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
+    elif listed.exists():
+        raise typer.BadParameter(f"{listed} is there, without the {_BASE} of this command", param_hint="--directory")
     directory.mkdir(parents=True, exist_ok=True)
-    # A Secret may be among the objects: they are for whoever writes them.
-    (directory / _OBJECTS).touch(mode=0o600)
-    (directory / _OBJECTS).write_text(_yaml(objects), encoding="utf-8")
-    file.write_text(base, encoding="utf-8")
-    show.terminal.note(f"wrote {len(objects)} objects to {directory / _OBJECTS}")
+    # First: without it, objects of a run that was interrupted would be taken for another's.
+    file.write_bytes(base.encode())
+    _write_for_the_owner(listed, _yaml(objects))
+    show.terminal.note(f"wrote {len(objects)} objects to {listed}")
+
+
+def _write_for_the_owner(file: Path, text: str) -> None:
+    """Puts a file with this text in the place of what is there. A Secret may be in it: nobody else may read it,
+    whatever the mode of what was there."""
+    handle, new = mkstemp(dir=file.parent, prefix=f".{file.name}.")  # with mode 0600
+    try:
+        with open(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.replace(new, file)
+    except BaseException:
+        os.unlink(new)
+        raise
 
 
 def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:
