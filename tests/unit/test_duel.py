@@ -21,8 +21,8 @@ def tainted(node: str, seconds: int) -> dict[str, list[Change]]:
     return {f"nodes/{node}": [Change(verb="write", changed={"/spec/taints": (None, [taint])})]}
 
 
-def event(about: str, message: str = "it goes", count: int = 1) -> EventSeen:
-    return EventSeen(about=about, type="Normal", reason="ScaleDown", message=message, count=count)
+def event(about: str, message: str = "it goes", count: int = 1, reason: str = "ScaleDown") -> EventSeen:
+    return EventSeen(about=about, type="Normal", reason=reason, message=message, count=count)
 
 
 def log(side: str = "upstream", *, node: str = "small-1", seconds: int = 0, **given: Any) -> Log:
@@ -121,17 +121,21 @@ def test_what_varies_with_upstream_is_a_set() -> None:
     assert found.differences == ["cloud: 2 times here, 1 times with upstream: small: DeleteNodes small-#"]
 
 
-def test_of_how_many_pods_the_same_is_told_is_no_matter_if_it_varies_with_upstream() -> None:
-    def told(*pods: int) -> list[EventSeen]:
-        return [event(f"Pod/web-{number}") for number in pods]
+def test_of_how_many_pods_it_is_told_that_they_wait_is_no_matter_if_it_varies_with_upstream() -> None:
+    def told(*pods: int, reason: str = "NotTriggerScaleUp") -> list[EventSeen]:
+        return [event(f"Pod/web-{number}", reason=reason) for number in pods]
 
     runs = (log(events=told(3, 7)), log(events=told(3, 5, 8)))
     for pods in ((1,), (1, 2, 3, 4)):
         assert judged(log("kscale", events=told(*pods)), *runs).differences == []
-    none = "events: 0 times here, 2 to 3 times with upstream: Pod/web-#: Normal ScaleDown: it goes"
+    none = "events: 0 times here, 2 to 3 times with upstream: Pod/web-#: Normal NotTriggerScaleUp: it goes"
     assert judged(log("kscale", events=[]), *runs).differences == [none]
     always = (log(events=told(3, 7)), log(events=told(3, 5)))
     assert len(judged(log("kscale", events=told(1, 2, 3)), *always).differences) == 1
+    others = [log(events=told(*pods, reason="ScaleDown")) for pods in ((3,), (3, 5))]
+    assert judged(log("kscale", events=told(1, 2, reason="ScaleDown")), *others).differences == []
+    many = "events: 500 times here, 1 to 2 times with upstream: Pod/web-#: Normal ScaleDown: it goes"
+    assert judged(log("kscale", events=told(*range(500), reason="ScaleDown")), *others).differences == [many]
 
 
 def test_only_the_status_is_left_out_of_config_maps() -> None:

@@ -3,8 +3,8 @@
 What was the same in all of upstream's runs must be the same here. What differed between them is compared as a set, with
 all that has the same name but for its number (``web-1``, ``web-2``): each element, without these numbers, must be there
 at least as often as in the run of upstream's that had it least, and at most as often as in the run that had it most. Of
-how many objects an event tells the same is no matter where upstream's own runs differ in that: each loop may tell it of
-another.
+how many pods ``NotTriggerScaleUp`` tells the same is no matter where upstream's own runs differ in that: each loop may
+tell it of another.
 
 Moments of the run do not count (those before 2026 are a case's own, and do), nor ports, certificates, and an order that
 is a Go map's.
@@ -35,6 +35,8 @@ _NUMBERED = re.compile(r"\b([a-z][a-z-]*)-\d+\b")
 _INDEX = re.compile(r'("apps\.kubernetes\.io/pod-index": )"\d+"')
 _UPDATES = re.compile(r'(?<="vpaUpdates": ")[^"]+')
 _CONTAINER = re.compile(r"(container \d+: )([^;]*)")
+_WAITING = re.compile(r"^Pod/[^:]*: Normal NotTriggerScaleUp: ")
+"""An event, as :func:`facets` tells it, that each loop tells of the pods that it finds no place for."""
 _ABANDONED = 504
 """What the API server notes of a request whose client has gone."""
 _STATUS = "configmaps/kube-system/cluster-autoscaler-status"
@@ -127,7 +129,7 @@ def _facet(
     at_fault = len(result.differences)
     for element in sorted({*ours, *(element for each in seen for element in each)}):
         least, most = min(each[element] for each in seen), max(each[element] for each in seen)
-        if name == "events" and least < most and ours[element] >= min(least, 1):
+        if name == "events" and least < most and ours[element] >= min(least, 1) and _WAITING.search(element):
             continue  # of how many pods the same is told depends on how many loops there were
         if not least <= ours[element] <= most:
             range_ = f"{least}" if least == most else f"{least} to {most}"
