@@ -4,15 +4,17 @@
 
 ``DIR``: a checkout of github.com/kubernetes-sigs/cluster-autoscaler (Go builds its tests from public modules). The two
 take turns, so that a machine that gets slower does so for both; each figure is the least of the rounds. Both sides
-assert their answers. ``--built`` keeps Go's test programs for the next run. What stands inside each clock is said in
-``WORKLOADS``: it is not the same where a program does more than a decision.
+assert their answers. ``--built`` keeps Go's test programs for the next run with the same commit. What stands inside
+each clock is said in ``WORKLOADS``: it is not the same where a program does more than a decision.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -70,9 +72,19 @@ WORKLOADS = {
 }
 
 
+def digest_of(upstream: Path) -> str:
+    """What tells one checkout from another: of its commit (if git knows one), its place and its ``go.mod``."""
+    commit = ""
+    if git := shutil.which("git"):
+        asked = [git, "-C", str(upstream), "rev-parse", "--verify", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True).stdout
+    told = f"{commit}\n{upstream.resolve()}\n".encode() + (upstream / "go.mod").read_bytes()
+    return hashlib.sha256(told).hexdigest()[:12]
+
+
 def upstream_seconds(upstream: Path, built: Path, workload: Workload) -> float:
-    """One round of upstream's benchmark."""
-    program = built / workload.package.replace("/", "-")
+    """One round of upstream's benchmark. Its program is kept in ``built`` under the name of the checkout's commit."""
+    program = built / f"{workload.package.replace('/', '-')}-{digest_of(upstream)}"
     folder = upstream / "pkg" / workload.package
     if not program.exists():
         subprocess.run(["go", "test", "-buildvcs=false", "-c", "-o", str(program), "."], cwd=folder, check=True)
@@ -130,7 +142,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as room:
         built = (given.built or Path(room)).resolve()
-        built.mkdir(exist_ok=True)
+        built.mkdir(parents=True, exist_ok=True)
         for name, workload in WORKLOADS.items():
             if given.workloads and name not in given.workloads:
                 continue

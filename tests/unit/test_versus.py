@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from versus.__main__ import WORKLOADS, table, told, upstream_seconds
+from versus.__main__ import WORKLOADS, digest_of, main, table, told, upstream_seconds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -16,10 +19,15 @@ def test_our_side_exists(name: str) -> None:
     assert f"def {test.partition('[')[0]}(" in (BENCHMARKS / file).read_text()
 
 
+def checkout(folder: Path, package: str) -> None:
+    (folder / "pkg" / package).mkdir(parents=True)
+    (folder / "go.mod").write_text("module example.org/autoscaler\n")
+
+
 def test_what_go_says_is_read(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
-    (tmp_path / "pkg" / workload.package).mkdir(parents=True)
-    program = tmp_path / workload.package
+    checkout(tmp_path, workload.package)
+    program = tmp_path / f"{workload.package}-{digest_of(tmp_path)}"
     program.write_text("#!/bin/sh\nprintf 'BenchmarkX-2\\t3\\t 345678901 ns/op\\nBenchmarkX-2\\t3\\t 12.5 ns/op\\n'\n")
     program.chmod(0o755)
     assert upstream_seconds(tmp_path, tmp_path, workload) == 12.5e-9
@@ -27,12 +35,58 @@ def test_what_go_says_is_read(tmp_path: Path) -> None:
 
 def test_what_go_says_of_its_end_is_shown(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
-    (tmp_path / "pkg" / workload.package).mkdir(parents=True)
-    program = tmp_path / workload.package
+    checkout(tmp_path, workload.package)
+    program = tmp_path / f"{workload.package}-{digest_of(tmp_path)}"
     program.write_text("#!/bin/sh\necho FAIL; echo out of memory >&2; exit 1\n")
     program.chmod(0o755)
     with pytest.raises(SystemExit, match=r"ended with 1:\nFAIL\nout of memory"):
         upstream_seconds(tmp_path, tmp_path, workload)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = {f"GIT_{role}_{what}": "x" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=who | alone)
+
+
+def test_another_checkout_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is kept is of the commit that it was built of: Go is in a stand-in that counts."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    go = tools / "go"
+    go.write_text(
+        '#!/bin/sh\necho built >> "$BUILDS"\n'
+        'printf \'#!/bin/sh\\nprintf "BenchmarkX\\\\t3\\\\t 12.5 ns/op\\\\n"\\n\' > "$5"\nchmod +x "$5"\n'
+    )
+    go.chmod(0o755)
+    builds = tmp_path / "builds"
+    monkeypatch.setenv("BUILDS", str(builds))
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    workload = WORKLOADS["estimate"]
+    one, other, built = tmp_path / "one", tmp_path / "other", tmp_path / "built"
+    built.mkdir()
+    for folder in (one, other):
+        checkout(folder, workload.package)
+
+    def built_after(upstream: Path) -> int:
+        assert upstream_seconds(upstream, built, workload) == 12.5e-9
+        return len(builds.read_text().splitlines())
+
+    assert [built_after(each) for each in (one, one, other, one, other)] == [1, 1, 2, 2, 2]
+    git(one, "init", "-q")
+    git(one, "add", ".")
+    git(one, "commit", "-qm", "a")
+    assert [built_after(one), built_after(one)] == [3, 3]
+    git(one, "commit", "-qm", "b", "--allow-empty")
+    assert [built_after(one), built_after(one)] == [4, 4]
+
+
+def test_programs_are_kept_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "new" / "programs"
+    monkeypatch.setattr(sys, "argv", ["versus", "--upstream", str(tmp_path), "--rounds", "0", "--built", str(kept)])
+    with pytest.raises(ValueError, match="empty"):  # no round, no figure
+        main()
+    assert kept.is_dir()
 
 
 def test_the_table() -> None:
