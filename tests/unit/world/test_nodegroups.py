@@ -499,6 +499,17 @@ def test_an_autoscaler_that_ends_closes_the_cloud_behind_the_server() -> None:
     assert cloud.closed == 1
 
 
+def test_who_comes_after_cleanup_may_ask_again(cloud: Cloud) -> None:
+    with ExternalServer(cloud, "127.0.0.1:0") as far:
+        behind = ExternalGroups({"address": far.url}, lambda: NODES)
+        with ExternalServer(behind, "127.0.0.1:0") as server:
+            for _ in range(2):
+                client = ExternalGroups({"address": server.url}, lambda: NODES)
+                assert [group.id for group in client.refresh()] == ["a", "b"]
+                client.close()
+        behind.close()
+
+
 class Rack(Provider):
     """Nothing but an end."""
 

@@ -97,7 +97,9 @@ class ExternalGroups(Provider):
         self._cache = cache
         self._defaults = defaults or NodeGroupAutoscalingOptions()
         self._timeout = parse_duration(config.get("grpc_timeout") or _TIMEOUT) / 1e9
-        self._channel = channel(config["address"], _credentials(grpc, config), what="the external gRPC provider")
+        credentials = _credentials(grpc, config)
+        self._connect = partial(channel, config["address"], credentials, what="the external gRPC provider")
+        self._channel: Any = self._connect()
         self._methods: dict[str, Any] = {}
         self._gpu_label: str | None = None
 
@@ -258,12 +260,15 @@ class ExternalGroups(Provider):
             self._cache.invalidate(group)
 
     def close(self) -> None:
-        """Tells the provider that this is the end (``Cleanup``), and ends the connection."""
+        """Tells the provider that this is the end (``Cleanup``), and ends the connection; what is asked afterwards
+        makes another."""
         try:
             self._call("Cleanup")
         except ProviderError as error:
             _log.error("Cleanup: %s", error.message)
         self._channel.close()
+        self._channel = self._connect()  # made when it is first used
+        self._methods.clear()
 
     def _begin(self, method: str, **given: Any) -> Any:
         call = self._methods.get(method)

@@ -36,7 +36,8 @@ class ExternalServer(RpcServer):
     ``cert``, ``key``, ``cacert``: files in PEM; clients must show a certificate that ``cacert`` has signed. Without
     ``cert`` it serves without TLS. A node is of the group that lists its name, or its provider id among its
     ``instances``, or whose ``node_selector`` it carries. Prices are not told. ``Cleanup``, with which an autoscaler
-    ends, is ``groups.close()``; the next may ask again.
+    ends, is ``groups.close()``; the next asks the same
+    groups, which must serve after it, as :class:`kscale.world.nodegroups.external.ExternalGroups` do.
     """
 
     def __init__(self, groups: NodeGroups, address: str, *, cert: str = "", key: str = "", cacert: str = "") -> None:
