@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from kscale.effects import Action, Outcome, Steps
 from kscale.world.protocols import Clock
 
 __all__ = ["Done", "Stepper"]
+
+_FIRST_LOOK: Final = 0.002
+_LAST_LOOK: Final = 0.05
+"""Seconds after which it is looked at what has come of a batch so far: most are over before the first."""
 
 
 class Done:
@@ -29,16 +35,31 @@ Taken = tuple[Action | Done, int]
 class _Step:
     """One that is due, and what comes of it."""
 
-    __slots__ = ("outcome", "steps", "taken")
+    __slots__ = ("_begun", "outcome", "steps", "taken")
 
     def __init__(self, steps: Steps[Any], outcome: Outcome | None) -> None:
         self.steps, self.outcome = steps, outcome
         self.taken: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
+        self._begun = threading.Lock()
+
+    def claim(self) -> bool:
+        """Whether it is the caller's: of the thread that would take it and who gives it up, only the first one's."""
+        return self._begun.acquire(blocking=False)
+
+    def tell(self, found: Taken | BaseException) -> None:
+        """On the loop; only the first answer counts."""
+        if self.taken.done():
+            return
+        if isinstance(found, BaseException):
+            self.taken.set_exception(found)
+        else:
+            self.taken.set_result(found)
 
 
 class Stepper:
     """Takes steps in ``worker``, a thread (None: on the loop), while it holds ``turn``. Those that are due together go
-    there together: to wake the thread costs more than most of them take."""
+    there together: to wake the thread costs more than most of them take. None waits long for a
+    slow one that comes after it."""
 
     __slots__ = ("_clock", "_due", "_task", "_turn", "_worker")
 
@@ -59,8 +80,8 @@ class Stepper:
         try:
             return await asyncio.shield(step.taken)
         except asyncio.CancelledError:
-            if step in self._due:
-                self._due.remove(step)
+            if step.claim():
+                step.taken.cancel()
             else:
                 await _ended(step.taken)
             raise
@@ -70,34 +91,44 @@ class Stepper:
         try:
             while self._due:
                 async with self._turn:
-                    steps, self._due = self._due, []
+                    steps, self._due = [step for step in self._due if not step.taken.done()], []
                     found = await self._taken(worker, steps)
                 for step, each in zip(steps, found, strict=True):
-                    if isinstance(each, BaseException):
-                        step.taken.set_exception(each)
-                    else:
-                        step.taken.set_result(each)
+                    step.tell(each)
         finally:
             self._task = None
 
     async def _taken(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[Taken | BaseException]:
+        if not steps:
+            return []
+        found: list[Taken | BaseException] = []
         try:
-            future = asyncio.get_running_loop().run_in_executor(worker, _take, steps, self._clock)
+            future = asyncio.get_running_loop().run_in_executor(worker, _take, steps, self._clock, found)
         except RuntimeError as error:  # there is no worker any more
             return [error] * len(steps)
+        pause = _FIRST_LOOK
+        while len(steps) > 1 and not future.done():
+            # To be told of each by the thread would cost more than most steps take: it is looked at, now and then.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([future], timeout=pause)
+            for step, each in zip(steps, found, strict=False):
+                step.tell(each)
+            pause = min(2 * pause, _LAST_LOOK)
         await _ended(future)
-        return [asyncio.CancelledError()] * len(steps) if future.cancelled() else future.result()
+        return [asyncio.CancelledError()] * len(steps) if future.cancelled() else found
 
 
-def _take(steps: Sequence[_Step], clock: Clock) -> Sequence[Taken | BaseException]:
-    """One after the other: a fault of one is that one's."""
-    found: list[Taken | BaseException] = []
+def _take(steps: Sequence[_Step], clock: Clock, found: list[Taken | BaseException]) -> None:
+    """One after the other, but for those that were given up: a fault of one is that one's. ``found`` gets what comes of
+    each, at once."""
     for step in steps:
+        if not step.claim():
+            found.append(asyncio.CancelledError())
+            continue
         try:
             found.append(_step(step.steps, step.outcome, clock))
         except BaseException as fault:  # noqa: BLE001 - raised where the step was asked for
             found.append(fault)
-    return found
 
 
 def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:

@@ -374,3 +374,73 @@ def test_who_is_cancelled_before_its_step_is_taken_takes_none() -> None:
 
     asyncio.run(main())
     assert taken == []
+
+
+def test_a_quick_step_does_not_wait_for_a_slow_one_that_was_due_with_it() -> None:
+    """Nor does who gives it up, and one whose turn has not come by then is not taken."""
+    slow_began, let_go = threading.Event(), threading.Event()
+    taken: list[str] = []
+
+    def quick(now: Moment) -> Steps[None]:
+        try:
+            yield from Progress(now).emit(Event(regarding=ObjectReference(), type="Normal", reason="r", message="m"))
+        finally:
+            taken.append("quick is closed")
+
+    def slow(now: Moment) -> Steps[str]:
+        slow_began.set()
+        assert let_go.wait(60)
+        yield from Progress(now).observe()
+        return "slow"
+
+    def later(now: Moment) -> Steps[None]:
+        taken.append("later")
+        yield from Progress(now).observe()
+
+    async def perform(action: Action) -> Outcome:
+        if isinstance(action, Emit):
+            acted.set()
+            await asyncio.Event().wait()
+        return Outcome(at=0)
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as worker:
+            async with Live(perform, SystemClock(), worker=worker) as live:
+                machines = (quick, slow, later)
+                first, second, third = [asyncio.create_task(live.run(machine)) for machine in machines]
+                try:
+                    async with asyncio.timeout(30):
+                        await acted.wait()
+                        while not slow_began.is_set():
+                            await asyncio.sleep(0)
+                        for task in (third, first):
+                            task.cancel()
+                            with pytest.raises(asyncio.CancelledError):
+                                await task
+                    assert not second.done()
+                finally:
+                    let_go.set()
+                assert await second == "slow"
+
+    acted = asyncio.Event()
+    asyncio.run(main())
+    assert taken == ["quick is closed"]
+
+
+def test_faults_of_steps_that_are_due_together_are_each_ones_own() -> None:
+    def at_once(now: Moment) -> Steps[None]:
+        raise ZeroDivisionError("a fault")
+        yield
+
+    def machine(now: Moment) -> Steps[str]:
+        yield from Progress(now).observe()
+        return "done"
+
+    async def main() -> list[Any]:
+        with ThreadPoolExecutor(1) as worker:
+            async with Live(nothing, SystemClock(), worker=worker) as live:
+                machines = (at_once, machine, at_once)
+                return await asyncio.gather(*(live.run(each) for each in machines), return_exceptions=True)
+
+    first, second, third = asyncio.run(main())
+    assert (type(first), second, type(third)) == (ZeroDivisionError, "done", ZeroDivisionError)
