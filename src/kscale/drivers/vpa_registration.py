@@ -63,13 +63,19 @@ class RegistrationOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def labels_of(text: str) -> dict[str, str]:
-    """Labels as the flag has them; raises ValueError in upstream's words."""
-    found = {}
-    for part in text.split(",") if text else ():
-        key, *values = part.split(":")
-        if len(values) != 1:
+    """Labels as the flag has them, perhaps in quotation marks; raises ValueError in upstream's words.
+
+    Upstream: ``pkg/admission-controller/config.go``, convertLabelsToMap.
+    """
+    found: dict[str, str] = {}
+    if not text:
+        return found
+    text = text.strip('"')
+    for part in text.split(","):
+        key, colon, value = part.partition(":")
+        if not colon or not key.strip():
             raise ValueError(f"labels '{text}' are invalid, the format should be: 'key1:value1,key2:value2'")
-        found[key] = values[0]
+        found[key.strip()] = value.strip()
     return found
 
 

@@ -191,11 +191,25 @@ def test_without_a_registration_it_ends() -> None:
     against(case)
 
 
-def test_labels() -> None:
-    assert labels_of("") == {}
-    assert labels_of("a:b,c:d") == {"a": "b", "c": "d"}
-    with pytest.raises(ValueError, match="labels 'a:b:c' are invalid, the format should be"):
-        labels_of("a:b:c")
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("", {}),
+        ("a:b,c:d", {"a": "b", "c": "d"}),
+        ("a:b:c", {"a": "b:c"}),
+        ('"a:b, c : d"', {"a": "b", "c": "d"}),
+        ("a:", {"a": ""}),
+    ],
+)
+def test_labels(text: str, labels: dict[str, str]) -> None:
+    """As upstream's TestConvertLabelsToMap has them."""
+    assert labels_of(text) == labels
+
+
+@pytest.mark.parametrize("text", ["a", "a:b,c", ":b", " :b", "a:b,", '""'])
+def test_labels_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=rf"^labels '{text.strip(chr(34))}' are invalid, the format should be"):
+        labels_of(text)
 
 
 def test_what_it_answers_from_follows_the_watches() -> None:

@@ -1,6 +1,6 @@
 """Random worlds that refuse, delay, fail and restart the autoscaler: what must hold in all of them.
 
-Each example is 40 minutes with faults and 40 without; the ``thorough`` profile runs 200 of them, the default a few.
+Each example is 3 to 48 minutes with faults and 30 without; the ``thorough`` profile runs 200 of them, the default 3.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ TAINT = "ToBeDeletedByClusterAutoscaler"
 class Trial:
     """One world, its faults, and what is held while it runs."""
 
-    def __init__(self, seed: int, refused: int, delayed: int, *, watch_lag: int, failures: int) -> None:
+    def __init__(
+        self, seed: int, refused: int, delayed: int, *, watch_lag: int, failures: int, skips: bool = True
+    ) -> None:
+        self.skips = skips
         spread = Spread(((0, 20 * SECOND), (500_000, MINUTE), (1_000_000, 4 * MINUTE)))
         times = GroupTimes(boot=spread, ready=Spread.fixed(5 * SECOND), failures=failures, stock=7)
         options = WorldOptions(seed=seed, watch_lag=watch_lag, pods=PodTimes(start=Spread.fixed(2 * SECOND)))
@@ -92,7 +95,7 @@ class Trial:
         process = AutoscalerProcess(dra=False)
         driver = ClusterAutoscaler(OPTIONS, process, world.clock, health, NodeBoard(), repeats=True)
         stores = world.stores(driver.watches)
-        inputs = partial(world.inputs, stores, driver.goes_by)
+        inputs = partial(world.inputs, stores, driver.goes_by) if self.skips else None
         return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=inputs)
 
     def fault(self, action: Action, now: Moment) -> ApiError | int | None:
@@ -255,9 +258,9 @@ def test_memory_is_bounded_by_what_there_is() -> None:
 
 
 def test_a_day_of_churn_leaves_nothing_behind() -> None:
-    """24 hours with a loop every ten seconds. Texts that were written before are remembered, a bounded number of them:
-    that alone may still grow in the second half, by a little."""
-    trial = Trial(1, 0, 0, watch_lag=0, failures=0)
+    """24 hours with a loop every ten seconds, none left out. Texts that were written before are remembered, a
+    bounded number of them: that alone may still grow in the second half, by a little."""
+    trial = Trial(1, 0, 0, watch_lag=0, failures=0, skips=False)
     trial.world.begin()
     held, blocks, native = [], [], []
     for number in range(8):
@@ -270,6 +273,7 @@ def test_a_day_of_churn_leaves_nothing_behind() -> None:
         blocks.append(sys.getallocatedblocks())
         native.append(allocated())
     assert trial.drive.rounds > 24 * 60 * 6 * 0.99
+    assert trial.drive.skipped == 0
     assert max(held[4:]) <= max(held[:4])
     assert blocks[-1] <= 1.05 * blocks[3]
     assert native[-1] <= 1.02 * native[3], native
