@@ -174,6 +174,15 @@ class Scene:
             if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
         )
 
+    def homeless(self) -> list[str]:
+        """The pods of which the scheduler has said that they fit nowhere."""
+        pods = self.plane.ask("GET", "/api/v1/namespaces/default/pods")["items"]
+        return sorted(
+            each["metadata"]["name"]
+            for each in pods
+            if any(said.get("reason") == "Unschedulable" for said in each["status"].get("conditions", ()))
+        )
+
     def rests(self) -> bool:
         """One node is left, nothing is marked, both pods run there."""
         return self.nodes() == ["small-0"] and not self.tainted() and self.running() == ["here-0", "there-0"]
@@ -298,6 +307,7 @@ def goes_on(plane: ControlPlane, directory: Path, forget: Callable[[], None]) ->
         scene.api.wire.open = False
         scene.api.wire.cut()
         await scene.workload("big", cpu="1900m", replicas=2)
+        await scene.until(lambda: len(scene.homeless()) == 2)  # else a loop may see the first before the second
         await asyncio.to_thread(forget)
         scene.api.wire.open = True
         await scene.until(lambda: len(scene.running()) == 4)
