@@ -7,7 +7,7 @@ which they came to their turn. There is no wall clock: time is what outcomes say
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from heapq import heappop, heappush
@@ -233,7 +233,7 @@ class VirtualTime:
             self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
         if isinstance(action, Together):
-            self._together(action.machines, action.at_most, running, resume)
+            _Company(self, running, action.machines, resume).begin(action.at_most)
             return
         until, deadline = self.now + max(action.duration, 0), running.deadline
         self.start(
@@ -244,33 +244,42 @@ class VirtualTime:
             perform=running.perform,
         )
 
-    def _together(
-        self, machines: tuple[Machine, ...], at_most: int | None, of: Running, resume: Callable[[Outcome], None]
+
+class _Company:
+    """Machines side by side, of which one that is under way goes on (``of``) when all of them have ended. ``resume`` is
+    told what they return. (Nothing here leads back to itself: what has ended is gone at once.)"""
+
+    __slots__ = ("_left", "_of", "_resume", "_time", "_values", "_waiting")
+
+    def __init__(
+        self, time: VirtualTime, of: Running, machines: Sequence[Machine], resume: Callable[[Outcome], None]
     ) -> None:
-        values: list[Any] = [None] * len(machines)
-        waiting = deque(enumerate(machines))
-        left = len(machines)
+        self._time, self._of, self._resume = time, of, resume
+        self._values: list[Any] = [None] * len(machines)
+        self._waiting = deque(enumerate(machines))
+        self._left = len(machines)
 
-        def begin() -> None:
-            index, machine = waiting.popleft()
-
-            def done(value: Any, at: Moment) -> None:
-                nonlocal left
-                values[index] = value
-                left -= 1
-                if waiting:
-                    begin()
-                elif not left:
-                    resume(Outcome(at=at, value=values))
-
-            self.start(machine, done, rank=of.rank, deadline=of.deadline, perform=of.perform)
-
+    def begin(self, at_most: int | None) -> None:
+        """The first of them, or all."""
         if at_most is not None and at_most < 1:
             raise ValueError(f"{at_most} machines at a time never end")
-        if not machines:
-            resume(Outcome(at=self.now, value=values))
-        for _ in range(len(machines) if at_most is None else min(at_most, len(machines))):
-            begin()
+        if not self._left:
+            self._resume(Outcome(at=self._time.now, value=self._values))
+        for _ in range(self._left if at_most is None else min(at_most, self._left)):
+            self._next()
+
+    def _next(self) -> None:
+        index, machine = self._waiting.popleft()
+        of = self._of
+        self._time.start(machine, partial(self._done, index), rank=of.rank, deadline=of.deadline, perform=of.perform)
+
+    def _done(self, index: int, value: Any, at: Moment) -> None:
+        self._values[index] = value
+        self._left -= 1
+        if self._waiting:
+            self._next()
+        elif not self._left:
+            self._resume(Outcome(at=at, value=self._values))
 
 
 def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment) -> Any:

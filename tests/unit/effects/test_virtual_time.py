@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -29,6 +30,7 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.objects.core import ObjectReference
+from kscale.snapshot.collector import collector_paused
 
 T0 = 1_000
 
@@ -74,6 +76,28 @@ def test_so_many_at_a_time(at_most: int | None, took: int) -> None:
 
     assert run_virtually(machine, nobody, now=T0) == took
     assert [name for name, when in log if when == 0] == [str(i) for i in range(at_most or 5)][:5]
+
+
+class Kept:
+    """What a machine returns, of which can be seen whether somebody has it still."""
+
+
+def test_what_machines_returned_together_is_gone_with_the_last_who_has_it() -> None:
+    """Nothing is left for the cyclic garbage collector, which would have to walk over a whole world to find it."""
+    found: list[weakref.ref[Kept]] = []
+
+    def one(now: Moment) -> Steps[Kept]:
+        yield from Progress(now).wait(1)
+        made = Kept()
+        found.append(weakref.ref(made))
+        return made
+
+    def both(now: Moment) -> Steps[int]:
+        return len((yield from Progress(now).together([one, one], at_most=1)))
+
+    with collector_paused():
+        assert run_virtually(both, nobody, now=T0) == 2
+        assert [each() for each in found] == [None, None]
 
 
 def test_nobody_together() -> None:
