@@ -1,10 +1,13 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Rows by name (kscale/name_table.hpp) and by number (kscale/row_groups.hpp)."""
+"""Rows by name (kscale/name_table.hpp, kscale/row_index.hpp) and by number (kscale/row_groups.hpp)."""
 
 import numpy as np
 
-from libc.stdint cimport int32_t, int64_t
+from cpython.object cimport PyObject_Hash
+from cpython.unicode cimport PyUnicode_Check
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
+from libcpp cimport bool as cbool
 from libcpp.memory cimport unique_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
@@ -30,6 +33,22 @@ cdef extern from *:
     void prefetch_str "kscale_prefetch_str"(object list, Py_ssize_t i) noexcept
 
 
+cdef extern from *:
+    """
+    // What a list holds at a place, which is there, on the way into the cache: first where it is, then itself.
+    static inline void kscale_prefetch_place(PyObject* list, Py_ssize_t i) {
+      __builtin_prefetch(&PyList_GET_ITEM(list, i));
+    }
+    static inline void kscale_prefetch_item(PyObject* list, Py_ssize_t i) {
+      const char* at = (const char*)PyList_GET_ITEM(list, i);
+      __builtin_prefetch(at);
+      __builtin_prefetch(at + 64);
+    }
+    """
+    void prefetch_place "kscale_prefetch_place"(object list, Py_ssize_t i) noexcept
+    void prefetch_item "kscale_prefetch_item"(object list, Py_ssize_t i) noexcept
+
+
 cdef extern from "kscale/name_table.hpp" namespace "kscale" nogil:
     cdef struct Name:
         const char* text
@@ -38,6 +57,21 @@ cdef extern from "kscale/name_table.hpp" namespace "kscale" nogil:
     cdef cppclass c_NameTable "kscale::NameTable":
         c_NameTable(vector[Name]) except +
         void rows(const vector[Name]&, int64_t*) noexcept
+
+
+cdef extern from "kscale/row_index.hpp" namespace "kscale" nogil:
+    cdef cppclass c_RowIndex "kscale::RowIndex":
+        c_RowIndex() except +
+        c_RowIndex(const c_RowIndex&) except +
+        size_t count()
+        void prefetch(uint64_t hash)
+        size_t begin(uint64_t hash)
+        int32_t next(uint64_t hash, size_t& at)
+        void reserve(size_t more) except +
+        void add(uint64_t hash, int32_t row) except +
+        cbool move(uint64_t hash, int32_t row, int32_t to)
+        cbool remove(uint64_t hash, int32_t row) except +
+    cbool c_find_repeated "kscale::find_repeated"(const uint64_t* hashes, size_t n, uint8_t* twice) except +
 
 
 cdef extern from "kscale/row_groups.hpp" namespace "kscale" nogil:
@@ -89,6 +123,155 @@ cdef class NameTable:
             with nogil:
                 (<c_NameTable*> table).rows(names, &out[0])
         return found
+
+
+cdef vector[uint64_t] hashes_of(list keys) except *:
+    cdef vector[uint64_t] hashes
+    cdef Py_ssize_t i
+    hashes.reserve(len(keys))
+    for i in range(len(keys)):
+        hashes.push_back(<uint64_t>PyObject_Hash(_text(keys[i])))
+    return hashes
+
+
+cdef object _text(object key):
+    if not PyUnicode_Check(key):
+        raise TypeError(f"a key is text, not {key!r}")
+    return key
+
+
+cdef class RowIndex:
+    """Rows by key, where keys come and go. ``names`` are the keys by row, which somebody else holds: those of rows that
+    are here must be what they were when they came here. A single owner at a time."""
+
+    cdef c_RowIndex own
+
+    def __len__(self):
+        return self.own.count()
+
+    def copy(self):
+        """Another index with the same rows."""
+        cdef RowIndex made = RowIndex.__new__(RowIndex)
+        made.own = self.own
+        return made
+
+    def add(self, list keys not None, const int64_t[::1] rows):
+        """Keys that are not here, and their rows."""
+        cdef Py_ssize_t i
+        _check_rows(keys, rows)
+        cdef vector[uint64_t] hashes = hashes_of(keys)
+        self.own.reserve(hashes.size())
+        for i in range(rows.shape[0]):
+            self.own.add(hashes[i], <int32_t>rows[i])
+
+    def move(self, list keys not None, const int64_t[::1] rows, int64_t first):
+        """The rows of keys, ascending, become ``first`` and those behind it; none of them gets a higher number."""
+        cdef Py_ssize_t i
+        _check_rows(keys, rows)
+        for i in range(rows.shape[0]):
+            if first < 0 or first + i > rows[i] or (i and rows[i] <= rows[i - 1]):
+                raise NativeError("RowIndex: rows only move down")
+        cdef vector[uint64_t] hashes = hashes_of(keys)
+        for i in range(rows.shape[0]):
+            if not self.own.move(hashes[i], <int32_t>rows[i], <int32_t>(first + i)):
+                raise NativeError("RowIndex: no such row")
+
+    def remove(self, list keys not None, const int64_t[::1] rows):
+        """Keys that are here, and their rows."""
+        cdef Py_ssize_t i
+        _check_rows(keys, rows)
+        cdef vector[uint64_t] hashes = hashes_of(keys)
+        for i in range(rows.shape[0]):
+            if not self.own.remove(hashes[i], <int32_t>rows[i]):
+                raise NativeError("RowIndex: no such row")
+
+    def row(self, key, list names not None):
+        """The row of a key, -1 = it is not here."""
+        return self._row(_text(key), <uint64_t>PyObject_Hash(key), names)
+
+    cdef int64_t _row(self, object key, uint64_t hash, list names) except -2:
+        cdef size_t at = self.own.begin(hash)
+        cdef int32_t row
+        while True:
+            row = self.own.next(hash, at)
+            if row < 0:
+                return -1
+            if row >= len(names):
+                raise NativeError("RowIndex: a row without a name")
+            if names[row] == key:
+                return row
+
+    def plan(self, list keys not None, list names not None, const int64_t[::1] version, const int64_t[::1] held,
+             deleted, cbool anew):
+        """What entries of one text come to: ``(rows, fresh, changed, ended, repeated)``: int64[n]: the row of each key,
+        -1 = it is not here; and int64[...], ascending, the places of entries with a key that is new, those that are
+        others than before in their row, those that say that what is in their row went, and those whose key comes
+        more than once (maybe; none of the others does), which are in no other list.
+
+        ``version`` int64[n], by row ``held``: an entry with the version that is held, from 0 on, changes nothing, unless
+        it counts ``anew``. ``deleted``: None, or bool[n]: entries that say so.
+        """
+        cdef Py_ssize_t i, n = len(keys)
+        cdef int64_t row
+        cdef Py_ssize_t[4] found = [0, 0, 0, 0]
+        cdef const uint8_t[::1] goes = None if deleted is None else deleted.view(np.uint8)
+        if version.shape[0] != n or (deleted is not None and goes.shape[0] != n):
+            raise NativeError("RowIndex: shapes do not match")
+        cdef vector[uint64_t] hashes = hashes_of(keys)
+        cdef vector[uint8_t] twice
+        twice.resize(n)
+        rows, places = np.empty(n, np.int64), np.empty((4, n), np.int64)
+        cdef int64_t[::1] to = rows
+        cdef int64_t[:, ::1] of = places
+        if n:
+            self._prefetched(hashes, names, to, held)
+            c_find_repeated(&hashes[0], n, &twice[0])
+        for i in range(n):
+            row = to[i] = self._row(keys[i], hashes[i], names)
+            if row >= held.shape[0]:
+                raise NativeError("RowIndex: a row without a version")
+            if twice[i]:
+                kind = 3
+            elif goes is not None and goes[i]:
+                if row < 0:
+                    continue
+                kind = 2
+            elif row < 0:
+                kind = 0
+            elif anew or version[i] < 0 or held[row] != version[i]:
+                kind = 1
+            else:
+                continue
+            of[kind, found[kind]] = i
+            found[kind] += 1
+        return (rows, *[places[kind, :found[kind]] for kind in range(4)])
+
+    cdef int _prefetched(self, const vector[uint64_t]& hashes, list names, int64_t[::1] likely,
+                         const int64_t[::1] held) except -1:
+        """What the look-ups of keys will read is on its way into the cache: to wait for memory once instead of each."""
+        cdef Py_ssize_t i, n = hashes.size(), most = min(<Py_ssize_t>len(names), held.shape[0])
+        cdef size_t at
+        for i in range(n):
+            self.own.prefetch(hashes[i])
+        for i in range(n):
+            at = self.own.begin(hashes[i])
+            likely[i] = self.own.next(hashes[i], at)
+            if 0 <= likely[i] < most:
+                prefetch_place(names, likely[i])
+        for i in range(n):
+            if 0 <= likely[i] < most:
+                prefetch_item(names, likely[i])
+        return 0
+
+
+cdef int _check_rows(list keys, const int64_t[::1] rows) except -1:
+    cdef Py_ssize_t i
+    if rows.shape[0] != len(keys):
+        raise NativeError("RowIndex: not as many rows as keys")
+    for i in range(rows.shape[0]):
+        if not 0 <= rows[i] < <int64_t>1 << 31:
+            raise NativeError("RowIndex: a row out of bounds")
+    return 0
 
 
 def group_rows(const int32_t[::1] number, Py_ssize_t count):

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _pod_columns
+from kscale._native import _names, _pod_columns
 from kscale.objects.core import Pod
 from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.batch_plan import plan_batch
@@ -38,7 +38,6 @@ Texts = Literal["all", "pending"]
 _FEW: Final = 64  # rows that are not worth being given back
 _STEP: Final = 4096  # rows that are moved at a time
 _IDLE: Final = 512  # numbers that may lie idle
-_NO_ROWS: Final = np.empty(0, dtype=np.int64)
 _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
@@ -55,7 +54,7 @@ class PodStore:
         self._threads = threads
         self._reader: PodReader | None = None
         self._looks: KnownLooks | None = None
-        self._row_of: dict[str, int] = {}
+        self._index = _names.RowIndex()
         self._listing = False
         self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
 
@@ -63,13 +62,18 @@ class PodStore:
         """Another store with the same pods, which goes its own way."""
         made = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
         made.table, made.sums = self.table.copy(), self.sums.copy()
-        made._row_of, made.nodes = dict(self._row_of), NodeNumbers(made.table.nodes)
+        made._index, made.nodes = self._index.copy(), NodeNumbers(made.table.nodes)
         made._made_at_most, made._nodes_at_most = self._made_at_most, self._nodes_at_most
         return made
 
     def __getstate__(self) -> dict[str, Any]:
         """What is derived is left out."""
-        return {**vars(self), "_listing": False, "_reader": None, "_looks": None}
+        return {**vars(self), "_listing": False, "_reader": None, "_looks": None, "_index": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _index=_names.RowIndex())
+        rows = self.rows()
+        self._index.add([self.table.keys[row] for row in rows.tolist()], rows)
 
     @property
     def interner(self) -> Interner:
@@ -94,9 +98,10 @@ class PodStore:
         moments = PodMoments.of(record.pod)
         class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
         at = self._node_at(record, state)
-        row = self._row_of.get(record.key)
-        if row is None:
-            row = self._row_of[record.key] = self.table.append(record, class_of, at, state, moments)
+        row = self._row(record.key)
+        if row < 0:
+            row = self.table.append(record, class_of, at, state, moments)
+            self._index.add([record.key], np.array([row]))
         else:
             self._count(np.array([row]), -1)
             self.table.replace(row, record, class_of, at, state, moments)
@@ -131,7 +136,7 @@ class PodStore:
         values[COLUMN["source"]] = -1
         for name, column in zip(MOMENTS, zip(*moments, strict=True), strict=False):
             values[COLUMN[name]] = column
-        row_of = [self._row_of.get(record.key, -1) for record in records]
+        row_of = [self._row(record.key) for record in records]
         known, fresh = ([i for i, row in enumerate(row_of) if (row >= 0) == there] for there in (True, False))
         order = [*known, *fresh]
         rows = self._put(
@@ -141,12 +146,12 @@ class PodStore:
         )
         self.table.hold(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
 
-    def _put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _put(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """As :meth:`PodTable.put`, and the sums follow."""
         self._count(rows, -1)
         there = len(rows)
         rows = self.table.put(rows, keys, values)
-        self._row_of.update(zip(keys, rows[there:].tolist(), strict=True))
+        self._index.add(keys, rows[there:])
         self._count(rows, 1)
         return rows
 
@@ -157,19 +162,19 @@ class PodStore:
 
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; False if there is none of this key, or only one with another UID (where both have one)."""
-        row = self._row_of.get(key)
-        if row is None:
+        row = self._row(key)
+        if row < 0:
             return False
         held, given = uid_text(self.table, row), uid.encode()
         if held and given and held != given:
             return False
-        self.drop([key])
+        self._drop(np.array([row]))
         return True
 
     def has_version(self, key: str, version: str) -> bool:
         """Whether the pod of a key is there as it was at this version."""
-        row = self._row_of.get(key)
-        return row is not None and bool(version) and self.table.version(row) == version
+        row = self._row(key)
+        return row >= 0 and bool(version) and self.table.version(row) == version
 
     # -- listed anew -------------------------------------------------------------------------------------------------
 
@@ -182,8 +187,8 @@ class PodStore:
 
     def see(self, key: str) -> None:
         """A pod is there, whatever it looks like."""
-        row = self._row_of.get(key)
-        if row is not None:
+        row = self._row(key)
+        if row >= 0:
             self.table.see(row, self._listing)
 
     def end(self) -> list[str]:
@@ -195,9 +200,9 @@ class PodStore:
 
     def drop(self, keys: Iterable[str]) -> None:
         """Remove those of some pods that are there."""
-        rows = [self._row_of[key] for key in dict.fromkeys(keys) if key in self._row_of]
+        rows = [row for row in map(self._row, dict.fromkeys(keys)) if row >= 0]
         if rows:
-            self._drop(rows)
+            self._drop(np.array(rows))
 
     # -- many pods ---------------------------------------------------------------------------------------------------
 
@@ -209,37 +214,24 @@ class PodStore:
 
         ``refer``: texts stay where they are; ``anew``: what has the version that is there already counts, too.
         """
-        keys, get = batch.keys, self._row_of.get
-        if deleted is None and (rows := self._new_rows(keys)) is not None:
-            self._count(self.table.put(_NO_ROWS, keys, self._values(batch, refer=refer)), 1)
-            self._row_of.update(rows)
-            return ChangedKeys(added=keys)
-        row_of = [get(key, -1) for key in keys]
-        plan = plan_batch(self.table, batch, deleted, row_of, anew=anew)
-        table_keys = self.table.keys
+        plan = plan_batch(self._index, self.table, batch, deleted, anew=anew)
+        keys, names = batch.keys, self.table.keys
+        whole = len(plan.fresh) == len(batch)
         change = ChangedKeys(
-            added=[keys[i] for i in plan.fresh],
-            modified=[keys[i] for i in plan.of_rows],
-            removed=[table_keys[row] for row in plan.gone],
+            added=keys if whole else [keys[i] for i in plan.fresh.tolist()],
+            modified=[keys[i] for i in plan.of_rows.tolist()],
+            removed=[names[row] for row in plan.gone.tolist()],
         )
         if self._listing:
-            there = [row for i, row in enumerate(row_of) if row >= 0 and (deleted is None or not deleted[i])]
-            self.table.see(np.array(there, dtype=np.int64), True)
-        if plan.gone:
+            there = plan.row_of >= 0
+            self.table.see(plan.row_of[there if deleted is None else there & ~deleted], True)
+        if len(plan.gone):
             self._drop(plan.gone)
-        if of := plan.of_rows + plan.fresh:
-            part = batch if of == list(range(len(batch))) else batch.pick(np.array(of))
+        if len(plan.rows) or len(plan.fresh):
+            part = batch if whole else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
             values = self._values(part, refer=refer)
-            self._put(np.array(plan.rows, dtype=np.int64), part.keys[len(plan.rows) :], values)
+            self._put(plan.rows, part.keys[len(plan.rows) :], values)
         return change
-
-    def _new_rows(self, keys: list[str]) -> dict[str, int] | None:
-        """The rows that keys get, if there are keys, none of them is there and none comes twice."""
-        if not keys:
-            return None
-        first = len(self.table)
-        rows = dict(zip(keys, range(first, first + len(keys)), strict=True))
-        return rows if len(rows) == len(keys) and self._row_of.keys().isdisjoint(rows) else None
 
     def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
         """The columns of the table of pods for a batch, whose texts are kept."""
@@ -255,12 +247,11 @@ class PodStore:
         self.table.buffers = texts.buffers
         return values
 
-    def _drop(self, rows: list[int]) -> None:
-        for row in rows:
-            del self._row_of[self.table.keys[row]]
-        which = np.array(rows, dtype=np.int64)
-        self._count(which, -1)
-        self.table.drop(which)
+    def _drop(self, rows: NDArray[np.int64]) -> None:
+        names = self.table.keys
+        self._index.remove([names[row] for row in rows.tolist()], rows)
+        self._count(rows, -1)
+        self.table.drop(rows)
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
@@ -268,9 +259,8 @@ class PodStore:
         """Give back what no pod uses any more, if that is worth it: a little at a time. Not while pods that were read
         to columns wait to be put: their classes are in use, too."""
         table = self.table
-        if len(table) - len(self._row_of) > _FEW + len(table) // 4 or table.closing:
-            for key, row in table.close_up(max(_STEP, 8 * table.dropped)):
-                self._row_of[key] = row
+        if len(table) - len(self._index) > _FEW + len(table) // 4 or table.closing:
+            self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
         if self.interner.made > self._made_at_most:
             self._sweep()
         if self._reader is not None and len(self._reader.known) > self._texts_at_most:
@@ -335,18 +325,28 @@ class PodStore:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return len(self._index)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._row_of
+        return isinstance(key, str) and self._row(key) >= 0
+
+    def _row(self, key: str) -> int:
+        """The row of a key, -1 = there is no such pod."""
+        return self._index.row(key, self.table.names)
+
+    def _row_there(self, key: str) -> int:
+        row = self._row(key)
+        if row < 0:
+            raise KeyError(key)
+        return row
 
     def record(self, key: str) -> PodRecord:
         """A pod by key. Raises KeyError."""
-        return self.table.record(self._row_of[key])
+        return self.table.record(self._row_there(key))
 
     def version(self, key: str) -> str:
         """The resource version of a pod, empty if it has none. Raises KeyError."""
-        return self.table.version(self._row_of[key])
+        return self.table.version(self._row_there(key))
 
     def keys(self) -> list[str]:
         """All keys, in order of first appearance."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +24,16 @@ from kscale.snapshot.record import PodFacts, PodRecord
 from kscale.snapshot.row_texts import copy_rows
 from kscale.snapshot.texts import TextStore
 
-__all__ = ["PodTable"]
+__all__ = ["MovedRows", "PodTable"]
+
+
+class MovedRows(NamedTuple):
+    """Keys of pods that were moved, their rows before, ascending, and the row that the first of them has now; the
+    others are behind it."""
+
+    keys: list[str]
+    before: NDArray[np.int64]
+    first: int
 
 
 class PodTable:
@@ -64,6 +73,12 @@ class PodTable:
     def column(self, name: str) -> NDArray[Any]:
         """A column by name (a view; not to be written to)."""
         return self.columns[name].array
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of a table whose rows come and go (not to be written to)."""
+        assert isinstance(self.keys, list)
+        return self.keys
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -269,8 +284,8 @@ class PodTable:
         """Whether the rows are being closed up."""
         return self._hole is not None
 
-    def close_up(self, count: int) -> list[tuple[str, int]]:
-        """Look at so many rows more: the keys of pods that were moved, and their rows now."""
+    def close_up(self, count: int) -> MovedRows:
+        """Look at so many rows more: what was moved."""
         self.own()
         self.population = object()
         self.dropped = 0
@@ -280,7 +295,7 @@ class PodTable:
         end = min(begin + count, len(self))
         rows = begin + np.flatnonzero(state[begin:end] != GONE)
         into = slice(to, to + len(rows))
-        moved: list[tuple[str, int]] = []
+        moved = MovedRows([], rows[:0], to)
         if len(rows) and rows[0] != to:
             if self._keys_shared:
                 self.keys, self._keys_shared = list(self.keys), False
@@ -295,7 +310,7 @@ class PodTable:
                         self.records[new] = self.records.pop(row)
                     if row in self.versions:
                         self.versions[new] = self.versions.pop(row)
-            moved = list(zip(names, range(to, to + len(rows)), strict=True))
+            moved = MovedRows(names, rows, to)
         state[to + len(rows) : end] = GONE
         self.columns["source"].array[to + len(rows) : end] = -1
         if end < len(self):

@@ -1,0 +1,120 @@
+// Rows by name, where names come and go: a hash table that knows the names' hashes alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kscale {
+
+class RowIndex {
+ public:
+  using Hash = std::uint64_t;
+
+  RowIndex() : slots_(kLeast, Slot{0, kNone}) {}
+
+  std::size_t count() const { return count_; }
+
+  void prefetch(Hash hash) const { __builtin_prefetch(&slots_[hash & mask()]); }
+  // Where to look for the rows of a hash, for `next`.
+  std::size_t begin(Hash hash) const { return hash & mask(); }
+  // The next row of this hash from `at` on, which is then behind it; kNone: there is none. Whoever asks compares names.
+  std::int32_t next(Hash hash, std::size_t& at) const {
+    for (;; at = (at + 1) & mask()) {
+      const Slot& slot = slots_[at];
+      if (slot.row == kNone) return kNone;
+      if (slot.hash != hash) continue;
+      at = (at + 1) & mask();
+      return slot.row;
+    }
+  }
+
+  // Makes room for so many more rows.
+  void reserve(std::size_t more) {
+    std::size_t size = slots_.size();
+    while (size < (count_ + more) * 2) size *= 2;
+    if (size != slots_.size()) resize(size);
+  }
+  // A row that is not there; at most 2^31 of them.
+  void add(Hash hash, std::int32_t row) {
+    reserve(1);
+    insert({hash, row});
+    ++count_;
+  }
+  // A row gets another number; whether it was there.
+  bool move(Hash hash, std::int32_t row, std::int32_t to) {
+    const std::size_t at = place(hash, row);
+    if (slots_[at].row == kNone) return false;
+    slots_[at].row = to;
+    return true;
+  }
+  // Whether it was there. What is behind it moves up, so that no place is left that stands for nothing.
+  bool remove(Hash hash, std::int32_t row) {
+    std::size_t free = place(hash, row);
+    if (slots_[free].row == kNone) return false;
+    for (std::size_t at = (free + 1) & mask(); slots_[at].row != kNone; at = (at + 1) & mask()) {
+      const std::size_t wanted = begin(slots_[at].hash);
+      if (((at - wanted) & mask()) < ((at - free) & mask())) continue;  // it would stand before its place
+      slots_[free] = slots_[at];
+      free = at;
+    }
+    slots_[free].row = kNone;
+    --count_;
+    if (slots_.size() > kLeast && count_ * 8 < slots_.size()) resize(slots_.size() / 2);
+    return true;
+  }
+
+  static constexpr std::int32_t kNone = -1;
+
+ private:
+  static constexpr std::size_t kLeast = 16;
+
+  struct Slot {
+    Hash hash;
+    std::int32_t row;
+  };
+
+  std::size_t mask() const { return slots_.size() - 1; }
+  std::size_t place(Hash hash, std::int32_t row) const {
+    std::size_t at = begin(hash);
+    while (slots_[at].row != kNone && (slots_[at].row != row || slots_[at].hash != hash)) at = (at + 1) & mask();
+    return at;
+  }
+  void insert(const Slot& slot) {
+    std::size_t at = begin(slot.hash);
+    while (slots_[at].row != kNone) at = (at + 1) & mask();
+    slots_[at] = slot;
+  }
+  void resize(std::size_t size) {
+    std::vector<Slot> before(size, Slot{0, kNone});
+    before.swap(slots_);
+    for (const Slot& slot : before) {
+      if (slot.row != kNone) insert(slot);
+    }
+  }
+
+  std::vector<Slot> slots_;  // a power of two of them, at most half of them taken
+  std::size_t count_ = 0;
+};
+
+// Which of some hashes come more than once: twice[i] is 1 for each of them; whether there are any.
+inline bool find_repeated(const std::uint64_t* hashes, std::size_t n, std::uint8_t* twice) {
+  std::size_t size = 16;
+  while (size < n * 2) size *= 2;
+  std::vector<std::int32_t> first(size, -1);
+  bool found = false;
+  for (std::size_t i = 0; i < n; ++i) {
+    twice[i] = 0;
+    std::size_t at = hashes[i] & (size - 1);
+    while (first[at] >= 0 && hashes[first[at]] != hashes[i]) at = (at + 1) & (size - 1);
+    if (first[at] < 0) {
+      first[at] = static_cast<std::int32_t>(i);
+    } else {
+      twice[i] = twice[first[at]] = 1;
+      found = true;
+    }
+  }
+  return found;
+}
+
+}  // namespace kscale
