@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native._names import RowIndex
+from kscale._native import _names
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_table import PodTable
 from kscale.snapshot.pod_uids import have_uids, uid_text
@@ -27,7 +27,7 @@ class BatchPlan(NamedTuple):
 
 
 def plan_batch(
-    index: RowIndex, table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, *, anew: bool
+    index: _names.RowIndex, table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, *, anew: bool
 ) -> BatchPlan:
     """``index``: the rows of pods that are there; ``deleted``: pods that went; ``anew``: what has the version that is
     there already counts, too. Of one key all entries count, in order."""

@@ -23,21 +23,36 @@ class PlacedSums:
     """By number of the node's name, whether the node is known or not: ``count`` of pods, ``used[resource]``; int64, and
     sums wrap, as upstream's do."""
 
-    __slots__ = ("count", "used")
+    __slots__ = ("_amounts", "count", "used")
 
     def __init__(self) -> None:
         self.count = Growing(np.int64)
         self.used: dict[str, Growing] = {}
+        self._amounts = _Amounts()
 
     def copy(self) -> PlacedSums:
         """The same sums, on their own."""
         made = PlacedSums()
         made.count, made.used = self.count.copy(), {name: column.copy() for name, column in self.used.items()}
+        made._amounts = self._amounts.copy()
         return made
+
+    def __getstate__(self) -> tuple[Growing, dict[str, Growing]]:
+        """What follows from the classes is left out."""
+        return self.count, self.used
+
+    def __setstate__(self, state: tuple[Growing, dict[str, Growing]]) -> None:
+        self.count, self.used = state
+        self._amounts = _Amounts()
+
+    def forget(self, classes: NDArray[np.bool_]) -> None:
+        """Classes went: their numbers (bool by number) are given again."""
+        self._amounts.forget(classes)
 
     def of(self, nodes: NDArray[np.bool_]) -> PlacedSums:
         """The sums of some nodes, numbered anew; a resource of which nothing is taken goes."""
         made = PlacedSums()
+        made._amounts = self._amounts
         made.count = Growing.of(self.count.array[nodes])
         made.used = {
             name: Growing.of(column.array[nodes]) for name, column in self.used.items() if column.array[nodes].any()
@@ -61,7 +76,7 @@ class PlacedSums:
 
     def change(self, interner: Interner, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
         """The placed ones among the pods of some rows come to their nodes (1), or go (-1)."""
-        amounts = interner.memo.of(_Amounts, _Amounts)
+        amounts = self._amounts
         more = self._add(amounts, table, rows, sign)
         if more is None:
             placed = rows[table.column("state")[rows] == PLACED]
@@ -96,6 +111,16 @@ class _Amounts:
     def __init__(self) -> None:
         self.fixed = tuple(Growing(np.int64) for _ in FIXED_RESOURCES)
         self.known = Growing(np.uint8)
+
+    def copy(self) -> _Amounts:
+        """The same, on their own."""
+        made = _Amounts()
+        made.fixed, made.known = tuple(column.copy() for column in self.fixed), self.known.copy()
+        return made
+
+    def forget(self, classes: NDArray[np.bool_]) -> None:
+        """Classes went (bool by number)."""
+        self.known.array[classes[: self.known.size]] = 0
 
     def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
         """Take in classes of these numbers that are new."""

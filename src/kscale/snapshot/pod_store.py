@@ -290,6 +290,7 @@ class PodStore:
         shapes[0] = False
         made, classes = interner.without(classes, shapes, controllers)
         table.go_on_with(made)
+        self.sums.forget(classes)
         live = int((~classes).sum() + (~shapes).sum() + (~controllers).sum())
         self._made_at_most = _IDLE + live // 4
         if self._reader is not None:
