@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -23,6 +24,9 @@ def main() -> None:
     from kscale.cli.collector import start
 
     start()
+    # NumPy's OpenBLAS starts a thread a processor when it is loaded, and they spin. The kernels' threads are their own,
+    # and the few products of matrices are small.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from kscale.cli.app import run
 
     run()

@@ -87,6 +87,23 @@ def test_a_process_collects_garbage_from_its_command_on_and_does_not_walk_what_i
     assert done.stdout.splitlines()[-2:] == ["False", "True True"]
 
 
+def test_a_small_answer_needs_no_thread_besides_its_own(tmp_path: Path) -> None:
+    """A pool of NumPy's library for products of matrices spins on every processor while the command begins."""
+    node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [node]}))
+    code = (
+        "import os, sys, kscale.cli\n"
+        "sys.argv[1:] = ['estimate', '-q', '--node', 'n', '-f', sys.argv[1]]\n"
+        "try: kscale.cli.main()\nexcept SystemExit as end: assert not end.code\n"
+        "assert 'numpy' in sys.modules\n"
+        "print(len(os.listdir('/proc/self/task')))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "dump.json")], capture_output=True, text=True,
+                          env=environment, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["1"]), done.stderr
+
+
 def test_a_program_that_embeds_the_application_keeps_its_collector(tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text('{"kind": "List", "apiVersion": "v1", "items": []}')
     with mock.patch("gc.get_freeze_count", return_value=5), mock.patch("gc.freeze") as freeze:
