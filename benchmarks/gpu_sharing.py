@@ -58,26 +58,43 @@ class Typical(NamedTuple):
 
 @njit(cache=True)
 def fragments(cpu: Any, left: Any, model: Any, typical: Any) -> float:
-    """How much of a node's idle GPUs a typical pod could not use."""
+    """How much of a node's idle GPUs a typical pod could not use.
+
+    Added up a reason at a time and then over the reasons, as theirs (``pkg/utils/frag.go``): a score is cut off to a
+    whole number, which the last bit of a sum decides now and then.
+    """
     idle = 0
     for milli in left:
         idle += milli
-    total = 0.0
+    lacks_both, lacks_gpu, lacks_cpu, no_gpu, no_gpu_lacks_cpu, no_access = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for t in range(len(typical.share)):
-        asked = typical.milli[t]
-        accessible = typical.models[t] == 0 or (typical.models[t] >> model) & 1
-        unusable = idle
-        if asked > 0 and accessible and cpu >= typical.cpu[t]:
-            enough, rest = 0, 0
-            for milli in left:
-                if milli >= asked:
-                    enough += 1
-                else:
-                    rest += milli
-            if enough >= typical.gpus[t]:
-                unusable = rest
-        total += typical.share[t] * unusable
-    return total
+        asked, share = typical.milli[t], typical.share[t]
+        runs = cpu >= typical.cpu[t]
+        if asked == 0:
+            if runs:
+                no_gpu += share * idle
+            else:
+                no_gpu_lacks_cpu += share * idle
+            continue
+        if typical.models[t] != 0 and not (typical.models[t] >> model) & 1:
+            no_access += share * idle
+            continue
+        enough, rest = 0, 0
+        for milli in left:
+            if milli >= asked:
+                enough += 1
+            else:
+                rest += milli
+        if enough < typical.gpus[t]:
+            if runs:
+                lacks_gpu += share * idle
+            else:
+                lacks_both += share * idle
+        elif runs:
+            lacks_gpu += share * rest
+        else:
+            lacks_cpu += share * idle
+    return lacks_both + lacks_gpu + lacks_cpu + no_gpu + no_gpu_lacks_cpu + no_access
 
 
 @njit(cache=True)
@@ -176,9 +193,9 @@ def fits(cpu: Any, memory: Any, left: Any, model: Any, pod: Any, shapes: Any) ->
 
 
 @njit(cache=True)
-def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typical: Any) -> float:
-    """The share of all GPUs that is allocated in the end. ``order``: shapes of the pods as they come; ``nodes``: by
-    name."""
+def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typical: Any) -> Any:
+    """Thousandths of GPUs that are allocated after each pod, int64. ``order``: shapes of the pods as they come;
+    ``nodes``: by name; ``seed``: of what the policy Random draws."""
     np.random.seed(seed)
     count = len(nodes.cpu)
     cpu, memory = nodes.cpu.copy(), nodes.memory.copy()
@@ -194,8 +211,8 @@ def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typic
     if policy == FGD:
         for n in range(count):
             fragmented[n] = fragments(cpu[n], left[begins[n] : begins[n + 1]], nodes.model[n], typical)
-    done = 0
-    for pod in order:
+    done, after = 0, np.zeros(len(order), np.int64)
+    for at, pod in enumerate(order):
         gpus, milli = shapes.gpus[pod], shapes.milli[pod]
         shared = gpus == 1 and milli < WHOLE
         kind = 0 if gpus == 0 else 1 if shared else 1 << gpus
@@ -226,6 +243,7 @@ def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typic
                 if np.random.randint(0, equals) == 0:
                     chosen = n
         if chosen == NO_NODE:
+            after[at] = done
             continue
         mine = left[begins[chosen] : begins[chosen + 1]]
         cpu[chosen] -= shapes.cpu[pod]
@@ -245,6 +263,7 @@ def allocated(policy: Any, seed: Any, order: Any, nodes: Any, shapes: Any, typic
         kinds[chosen] |= kind
         changes[chosen] += 1
         done += gpus * milli
+        after[at] = done
         if policy == FGD:
             fragmented[chosen] = fragments(cpu[chosen], mine, nodes.model[chosen], typical)
-    return done / (len(left) * WHOLE)
+    return after
