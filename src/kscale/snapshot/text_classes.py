@@ -46,6 +46,7 @@ TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
 """What stands in a rest for any moment at which a pod was told to stop."""
 
 _UNSEEN: Final = -2
+_FEW: Final = 16  # rows that are not worth being compared
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -113,26 +114,37 @@ class TextClasses:
         self._affinities = KnownTexts(
             self._read_affinity,
             self._affinity(None),
-            moving=(lambda each: each.number, np.int64),
-            staying=(lambda each: each.settled_number, np.int64),
+            columns=[("moving", np.int64), ("staying", np.int64)],
+            entries=lambda each: (each.number, each.settled_number),
         )
         self._volumes = KnownTexts(self._read_volumes, volumes_facet([]))
         self._owners = KnownTexts(
             self._read_owner,
             _Owner(),
-            number=(lambda owner: self._interner.controller(owner.uid), np.int32),
-            stays=(lambda owner: stays(owner.facet), np.bool_),
+            columns=[("number", np.int32), ("stays", np.bool_)],
+            entries=lambda owner: (self._interner.controller(owner.uid), stays(owner.facet)),
         )
         self._rests: KnownTexts[_Rest] = KnownTexts(
             self._read_rest,
             None,
-            unplaced=(lambda rest: rest.unplaced, np.int8),
-            done=(lambda rest: rest.done, np.bool_),
-            bare=(lambda rest: rest.bare, np.bool_),
-            priority=(lambda rest: rest.priority, np.int64),
-            phase=(lambda rest: rest.phase, np.int8),
-            queueing=(lambda rest: rest.queueing, np.int32),
-            alone=(lambda rest: rest.alone, np.bool_),
+            columns=[
+                ("unplaced", np.int8),
+                ("done", np.bool_),
+                ("bare", np.bool_),
+                ("priority", np.int64),
+                ("phase", np.int8),
+                ("queueing", np.int32),
+                ("alone", np.bool_),
+            ],
+            entries=lambda rest: (
+                rest.unplaced,
+                rest.done,
+                rest.bare,
+                rest.priority,
+                rest.phase,
+                rest.queueing,
+                rest.alone,
+            ),
         )
         self._facets: tuple[KnownTexts[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
         self._looks = Growing(_pod_columns.LOOKS)
@@ -159,22 +171,20 @@ class TextClasses:
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
         """Classify the combinations that pods have (their numbers + 1), for pods with a node and for those without."""
-        fresh = places[~self.looks["known"][places]]
+        looks = self.looks
+        fresh = places[~looks["known"][places]]
         if len(fresh):
             self._read(distinct(fresh))
-        settled, waiting = self.looks["settled"], self.looks["waiting"]
-        now = places[bound]
-        now = now[settled[now] == _UNSEEN]
-        if len(now):
-            now = distinct(now)
-            settled[now] = self._classes(now, np.ones(len(now), dtype=np.bool_))
-            self.looks["settled_shape"][now] = self._shapes(now, settled[now])
-        now = places[~bound]
-        now = now[waiting[now] == _UNSEEN]
-        if len(now):  # a finished pod counts as placed, without a node, too
-            now = distinct(now)
-            waiting[now] = self._classes(now, self.looks["done"][now])
-            self.looks["waiting_shape"][now] = self._shapes(now, waiting[now])
+        for name, having in (("settled", bound), ("waiting", ~bound)):
+            column = looks[name]
+            now = places[having]
+            now = now[column[now] == _UNSEEN]
+            if len(now):  # a finished pod counts as placed, without a node, too
+                now = distinct(now)
+                rows = self._rows(now)
+                found = self._classes(rows, looks["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
+                column[now] = found
+                looks[f"{name}_shape"][now] = self._shapes(rows, found)
 
     def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
         """The numbers of the texts of combinations, a row each."""
@@ -186,21 +196,20 @@ class TextClasses:
         usable = self._rests.learn(rows[:, -1])
         for number, known in enumerate(self._facets):
             usable[usable] = known.learn(rows[usable, number])
-        none = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
-        self.looks["known"][places] = True
-        self.looks["waiting"][places] = self.looks["settled"][places] = none
-        rests = rows[:, -1] + 1
+        looks = self.looks
+        looks["known"][places] = True
+        looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
+        rests = self._rests.columns[rows[:, -1] + 1]
         for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
-            self.looks[name][places] = self._rests.column(name)[rests]
+            looks[name][places] = rests[name]
         controller = np.full(len(places), -1, dtype=np.int32)
-        owned = usable & ~self._rests.column("alone")[rests]
-        controller[owned] = self._owners.column("number")[rows[owned, OWNERS] + 1]
-        self.looks["controller"][places] = controller
+        owned = usable & ~rests["alone"]
+        controller[owned] = self._owners.columns["number"][rows[owned, OWNERS] + 1]
+        looks["controller"][places] = controller
 
-    def _shapes(self, places: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The shapes of combinations whose pods have these classes."""
-        rows = self._rows(places)
-        first, which = alike(classes, rows[:, VOLUMES], rows[:, -1])
+    def _shapes(self, rows: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The shapes of combinations, by the numbers of their texts, whose pods have these classes."""
+        first, which = _alike(classes, rows[:, VOLUMES], rows[:, -1])
         numbers = np.empty(len(first), dtype=np.int32)
         for i, at in enumerate(first.tolist()):
             row, class_of = rows[at].tolist(), int(classes[at])
@@ -220,12 +229,13 @@ class TextClasses:
             found = self._bytes[facet][number] = self._projector.facet_text(facet, number)
         return found
 
-    def _classes(self, places: NDArray[np.int32], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """The classes of combinations; ``fixed``: those of pods that are where they are to be."""
-        labels, affinity, volumes, owners, rests = (column + 1 for column in self._rows(places).T)
-        stay = self._owners.column("stays")[owners] & fixed
-        moving, staying = (self._affinities.column(name)[affinity] for name in ("moving", "staying"))
-        first, inverse = alike(labels, np.where(stay, staying, moving), volumes, owners, rests)
+    def _classes(self, rows: NDArray[np.int32], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """The classes of combinations, by the numbers of their texts; ``fixed``: those of pods that are where they are
+        to be."""
+        labels, affinity, volumes, owners, rests = rows.T + 1
+        stay = self._owners.columns["stays"][owners] & fixed
+        selected = self._affinities.columns[affinity]
+        first, inverse = _alike(labels, np.where(stay, selected["staying"], selected["moving"]), volumes, owners, rests)
         classes = np.empty(len(first), dtype=np.int32)
         columns = (labels, affinity, volumes, owners, rests, stay)
         for i, of in enumerate(zip(*(column[first].tolist() for column in columns), strict=True)):
@@ -256,7 +266,7 @@ class TextClasses:
         for name in ("waiting", "settled"):
             gone |= _among(classes, self.looks[name]) | _among(shapes, self.looks[f"{name}_shape"])
         gone[0] = False
-        self._owners.forget(np.flatnonzero(_among(controllers, self._owners.column("number"))) - 1)
+        self._owners.forget(np.flatnonzero(_among(controllers, self._owners.columns["number"])) - 1)
         self.looks["known"][gone] = False  # their texts are still known
         for name in ("waiting_shape", "settled_shape"):
             self.looks[name][gone] = 0
@@ -355,6 +365,12 @@ class TextClasses:
             facet = owner.api_version, owner.kind, owner.name
             return _Owner(facet, None if stays(facet) else owner.uid)
         return None
+
+
+def _alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """As :func:`alike`; of few rows each is the first."""
+    count = len(columns[0])
+    return (np.arange(count), np.arange(count)) if count <= _FEW else alike(*columns)
 
 
 def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:

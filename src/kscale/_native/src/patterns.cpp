@@ -9,6 +9,13 @@ namespace {
 
 constexpr std::size_t kBlock = 256;
 
+std::uint64_t other_bits(const char* a, const char* b) {
+  std::uint64_t left, right;
+  std::memcpy(&left, a, 8);
+  std::memcpy(&right, b, 8);
+  return left ^ right;
+}
+
 // How many bytes are the same, at most `most`.
 std::size_t common(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
@@ -18,13 +25,15 @@ std::size_t common(const char* a, const char* b, std::size_t most) {
       continue;
     }
     const std::size_t stop = std::min(most, at + kBlock);
+    while (stop - at >= 32 && (other_bits(a + at, b + at) | other_bits(a + at + 8, b + at + 8) |
+                               other_bits(a + at + 16, b + at + 16) | other_bits(a + at + 24, b + at + 24)) == 0) {
+      at += 32;
+    }
     while (stop - at >= 8) {
-      std::uint64_t left, right;
-      std::memcpy(&left, a + at, 8);
-      std::memcpy(&right, b + at, 8);
-      if (left != right) {
+      const std::uint64_t other = other_bits(a + at, b + at);
+      if (other != 0) {
         if constexpr (std::endian::native == std::endian::little) {
-          return at + (static_cast<std::size_t>(std::countr_zero(left ^ right)) >> 3);
+          return at + (static_cast<std::size_t>(std::countr_zero(other)) >> 3);
         }
         while (a[at] == b[at]) ++at;
         return at;

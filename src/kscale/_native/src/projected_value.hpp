@@ -81,6 +81,12 @@ struct ProjectedValue {
   const char* key = nullptr;    // the one before the value that is read now; null: there is none
   bool odd = false;
 
+  // Whether a value by a rule may become part of the text; others leave it as it is.
+  static bool may_count(const ProjectionRule& rule) {
+    return rule.kind != ProjectionRule::kCapture && rule.kind != ProjectionRule::kFacet &&
+           rule.kind != ProjectionRule::kSpan;
+  }
+
   // A value that is not kept.
   bool skip() {
     if (learnt == nullptr) {
@@ -314,13 +320,15 @@ struct ProjectedValue {
           if (seen & bit) odd = true;
           seen |= bit;
           const std::size_t before = text.size();
-          if (before != opened) text += ',';
-          text += '"';
-          text += key;
-          text += "\":";
+          const std::int32_t own = rule.keys[static_cast<std::size_t>(k)].rule;
+          if (may_count(rules[static_cast<std::size_t>(own)])) {
+            if (before != opened) text += ',';
+            text.append(key.data() - 1, key.size() + 2);  // with its quotes
+            text += ':';
+          }
           bool counts;
           this->key = key.data() - 1;
-          if (!value(rule.keys[static_cast<std::size_t>(k)].rule, counts)) return false;
+          if (!value(own, counts)) return false;
           if (counts) {
             counted |= bit;
           } else {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kscale/patterns.hpp"
+#include "kscale/text_hash.hpp"
 
 namespace kscale {
 
@@ -103,7 +104,7 @@ class TextTable {
  private:
   std::deque<std::string> texts_;  // never move: the keys below look into them
   std::int32_t last_ = -1;         // the number that was asked for last: pods of one workload follow each other
-  std::unordered_map<std::string_view, std::int32_t> numbers_;
+  std::unordered_map<std::string_view, std::int32_t, TextHash> numbers_;
   std::vector<std::int32_t> free_;
 };
 
