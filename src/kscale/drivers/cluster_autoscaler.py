@@ -234,6 +234,8 @@ class ClusterAutoscaler:
         self.report = report
         for warning in report.warnings:
             _log.warning("%s", warning)
+        for name in report.scale_down.under_rollout if report.scale_down is not None else ():
+            _log.debug("Node %s will be skipped as it is currently under rollout", name)
         _log.info("%r", report)
         yield from progress.clock()
         if self.desk is not None and self.desk.wanted:

@@ -17,6 +17,7 @@ __all__ = [
     "MachinePool",
     "MachineScale",
     "MachineSet",
+    "MachineSetStatus",
     "MachineSpec",
     "MachineStatus",
     "MachineTemplate",
@@ -63,10 +64,17 @@ class MachineDeployment(KubeObject):
     spec: MachineScale = msgspec.field(default_factory=MachineScale)
 
 
+class MachineSetStatus(ApiStruct):
+    """How many machines there are of a set."""
+
+    replicas: Int32 | None = None
+
+
 class MachineSet(KubeObject):
     """Machines of one kind; those of a deployment belong to it."""
 
     spec: MachineScale = msgspec.field(default_factory=MachineScale)
+    status: MachineSetStatus = msgspec.field(default_factory=MachineSetStatus)
 
 
 class MachinePool(KubeObject):

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.objects.cluster_api import MachineOwner, MachineSet
 from kscale.objects.core import Node
 from kscale.objects.durations import parse_duration
 from kscale.objects.infrastructure import Infrastructure
+from kscale.objects.machine_rollouts import MachineSets
 from kscale.objects.machine_templates import CAPACITY, DEFAULT_ARCHITECTURE, machine_template
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
@@ -51,16 +53,20 @@ def machine_groups(
     nodes: Iterable[Node],
     infrastructure: InfrastructureOf = lambda _: None,
     architecture: str = DEFAULT_ARCHITECTURE,
+    *,
+    wants: Callable[[MachineOwner], bool] = lambda _: True,
 ) -> MachineGroups:
     """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
     machines, or cpu and memory by annotation or of the ``infrastructure``, which say what a new node is while there is
-    none. Only of groups without nodes the infrastructure is asked. ``architecture``: where it gives None.
+    none. Only of groups without nodes the infrastructure is asked. ``architecture``: where it gives None; ``wants``:
+    which owners may be groups.
 
     ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
-    read are left out and told.
+    read are left out and told; of a deployment in the middle of a rollout that is said.
     """
     owners = [each for each in objects if isinstance(each, MachineOwner)]
     home = owner_ids(owners)
+    sets = MachineSets(owners)
     members: dict[str, list[str]] = {}
     for node in nodes:
         owner = _owner_of(node)
@@ -69,7 +75,7 @@ def machine_groups(
     found = MachineGroups()
     for each in owners:
         name = id_of_owner(each)
-        if name in home:
+        if name in home or not wants(each):
             continue
         try:
             group = _group(each, members.get(name, []), infrastructure, architecture, found.warnings)
@@ -77,7 +83,7 @@ def machine_groups(
             found.warnings.append(f"{name} cannot be scaled: {error}")
             continue
         if group is not None:
-            found.groups.append(group)
+            found.groups.append(_with_rollout(group, each, sets, found.warnings))
     return found
 
 
@@ -145,6 +151,14 @@ def _size(notes: dict[str, str], which: str, key: str) -> int:
     if size is None or size < 0:
         raise ValueError(f"invalid {which} annotation")
     return size
+
+
+def _with_rollout(group: NodeGroup, each: MachineOwner, sets: MachineSets, warnings: list[str]) -> NodeGroup:
+    try:
+        return replace(group, rolling_out=sets.rolling_out(each))
+    except ValueError as error:
+        warnings.append(f"Failed to determine rolling out status for MachineDeployment {group.id}: {error}")
+        return replace(group, rolling_out_error=str(error))
 
 
 _Read = Callable[[str], Any]

@@ -118,7 +118,7 @@ class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
 
 class NodeGroup(ApiStruct):
     """A group of like nodes that can grow and shrink. An ``..._error`` is what the cloud said instead of an answer
-    (``target_size_error``, ``instances_error``, ``template_error``, ``options_error``).
+    (``target_size_error``, ``instances_error``, ``template_error``, ``options_error``, ``rolling_out_error``).
 
     Its template is ``template``, else (named by ``from_node``) a copy of a node of the cluster, else the first good
     node among ``nodes``; then ``labels``, ``taints``, ``capacity`` are put on top. ``nodes`` lists names; without it a
@@ -158,6 +158,9 @@ class NodeGroup(ApiStruct):
     options: NodeGroupOptions | None = None
     """None = the group says nothing for itself."""
     options_error: str | None = None
+    rolling_out: bool = False
+    """The cloud is replacing its machines by those of another kind: scale-down leaves them alone meanwhile."""
+    rolling_out_error: str | None = None
     exists: bool = True
     """False: a candidate of node auto-provisioning."""
     autoprovisioned: bool = False

@@ -66,6 +66,63 @@ def test_a_deployment_its_set_and_its_nodes_are_one_group() -> None:
     assert (group.nodes, group.template) == (["n1", "n2"], None)
 
 
+def _set(name: str, revision: str | None, wanted: int = 0, there: int = 0, of: str = "md") -> dict[str, Any]:
+    """A set as Cluster API labels it; its deployment's revision is an annotation."""
+    notes = {} if revision is None else {"machinedeployment.clusters.x-k8s.io/revision": revision}
+    data = _data(name, notes, wanted, "MachineSet")
+    data["metadata"]["labels"] = {f"{_G}/deployment-name": of}
+    data["metadata"]["ownerReferences"] = [
+        {"apiVersion": f"{_G}/v1beta1", "kind": "MachineDeployment", "name": of, "uid": of, "controller": True}
+    ]
+    return {**data, "status": {"replicas": there}}
+
+
+@pytest.mark.parametrize(
+    ("sets", "rolling"),
+    [
+        ([], False),
+        ([_set("new", "1", 3, 3)], False),
+        ([_set("old", "1"), _set("new", "2", 3, 3)], False),
+        ([_set("old", "1", 1, 1), _set("new", "2", 2, 2)], True),
+        ([_set("old", "1", 0, 1), _set("new", "2", 3, 2)], True),
+        ([_set("old", "1", 1, 0), _set("new", "2", 3, 2)], True),
+        ([_set("old", "9", 1, 1), _set("new", "10", 3, 3)], True),
+        ([_set("other", "1", 1, 1, of="neighbour"), _set("new", "2", 3, 3)], False),
+        ([_set("unnumbered", None, 1, 1)], True),
+        ([_set("unnumbered", None, 1, 1), _set("new", "1", 1, 1)], True),
+        ([_set("unnumbered", None), _set("new", "1", 1, 1)], False),
+        ([_set("other text", "01", 1, 1), _set("new", "1", 1, 1)], True),
+        ([_set("below", "-1", 1, 1)], True),
+    ],
+)
+def test_a_deployment_is_rolling_out_while_older_sets_have_machines(sets: list[dict[str, Any]], rolling: bool) -> None:
+    found = machine_groups(_machines(_data("md", _SIZES, 3), *sets), [])
+    assert [(group.rolling_out, group.rolling_out_error) for group in found.groups] == [(rolling, None)]
+    assert found.warnings == []
+
+
+def test_only_deployments_roll_out() -> None:
+    single = _data("md", _SIZES, 3, "MachineSet")
+    (group,) = machine_groups(_machines(single, _set("old", "1", 1, 1), _set("new", "2", 1, 1)), []).groups
+    assert (group.id, group.rolling_out) == ("MachineSet/fleet/md", False)
+
+
+def test_sets_count_that_may_be_no_groups_themselves() -> None:
+    objects = _machines(_data("md", _SIZES, 3), _set("old", "1", 1, 1), _set("new", "2", 2, 2))
+    (group,) = machine_groups(objects, [], wants=lambda owner: owner.name == "md").groups
+    assert group.rolling_out
+    assert machine_groups(objects, [], wants=lambda owner: owner.name != "md").groups == []
+
+
+def test_a_revision_that_is_no_number_is_told() -> None:
+    found = machine_groups(_machines(_data("md", _SIZES, 3), _set("odd", "one", 1, 1), _set("new", "2", 2, 2)), [])
+    (group,) = found.groups
+    error = "failed to parse current revision on MachineSet fleet/odd: 'one' is no int64"
+    assert (group.rolling_out, group.rolling_out_error) == (False, error)
+    said = "Failed to determine rolling out status for MachineDeployment MachineDeployment/fleet/md"
+    assert found.warnings == [f"{said}: {error}"]
+
+
 def test_annotations_say_what_a_new_node_is() -> None:
     notes = {
         **_SIZES,

@@ -42,7 +42,7 @@ OPTIONS = AutoscalingOptions(
 class Machines(Provider):
     """One group, ``pool``. ``calls``: what was asked that changes something; ``refuses`` gives the text of a refusal;
     ``boot``: after so many seconds a machine is a node (None: never); ``tells``: of machines that are none yet, too.
-    ``node_errors``: what it says in place of a node's group."""
+    ``node_errors``: what it says in place of a node's group; ``rolling_out``: it is replacing its machines."""
 
     name = "fake"
 
@@ -56,6 +56,7 @@ class Machines(Provider):
         self.refuses: Callable[[tuple[Any, ...]], str] = lambda call: ""
         self.closed = False
         self.node_errors: dict[str, str] = {}
+        self.rolling_out = False
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         nodes = {each["metadata"]["name"] for each in self.api.server.all("nodes")}
@@ -68,6 +69,7 @@ class Machines(Provider):
             nodes=list(self.running),
             instances=[f"fake:///{name}" for name in self.running if self.tells or name in nodes],
             template=template,
+            rolling_out=self.rolling_out,
         )
         return Groups([group], self.node_errors) if self.node_errors else [group]
 

@@ -74,6 +74,25 @@ def test_while_the_group_of_a_node_is_not_told_loops_go_on_and_nothing_goes() ->
     autoscaled(case)
 
 
+def test_nothing_goes_while_the_machines_of_a_group_are_being_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start(2)
+        cluster.pod("a", node="pool-1")
+        cluster.cloud.rolling_out = True
+        running = cluster.run()
+        await asyncio.sleep(180)
+        assert cluster.cloud.calls == []
+        assert cluster.taints("pool-2") == []
+        cluster.cloud.rolling_out = False
+        await until(lambda: cluster.nodes() == ["pool-1"], 150)
+        await running.end()
+
+    with caplog.at_level("DEBUG", "kscale"):
+        autoscaled(case)
+    skipped = {record.getMessage() for record in caplog.records if "rollout" in record.getMessage()}
+    assert skipped == {f"Node pool-{number} will be skipped as it is currently under rollout" for number in (1, 2)}
+
+
 def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)

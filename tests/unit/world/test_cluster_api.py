@@ -197,6 +197,30 @@ def test_discovery(api: Management) -> None:
             read_discovery(wrong)
 
 
+def test_a_deployment_in_the_middle_of_a_rollout(api: Management) -> None:
+    """Its sets count whatever the discovery asks for."""
+
+    def set_of(name: str, revision: str, replicas: int) -> None:
+        notes = {"machinedeployment.clusters.x-k8s.io/revision": revision}
+        labels = {f"{G}/deployment-name": "md"}
+        above = [owner_of("MachineDeployment", "md")]
+        api.put(
+            "MachineSet", name, {"replicas": replicas}, annotations=notes, labels=labels, ownerReferences=above,
+            status={"replicas": replicas},
+        )  # fmt: skip
+
+    api.deployment(labels={"pool": "one"})
+    cloud = api.cloud(read_discovery("clusterapi:pool=one"))
+    set_of("md-1", "1", 1)
+    set_of("md-2", "2", 1)
+    assert [group.rolling_out for group in cloud.refresh()] == [True]
+    set_of("md-1", "1", 0)
+    assert [group.rolling_out for group in cloud.refresh()] == [False]
+    set_of("md-2", "two", 1)
+    (group,) = cloud.refresh()
+    assert group.rolling_out_error == "failed to parse current revision on MachineSet fleet/md-2: 'two' is no int64"
+
+
 TEMPLATE = ServedResource("infrastructure.cluster.x-k8s.io", "v1beta2", "MetalMachineTemplate", "metalmachinetemplates")
 
 

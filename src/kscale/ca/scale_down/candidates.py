@@ -1,4 +1,5 @@
-"""Which nodes scale-down looks at, and in which order (``processors/scaledowncandidates``, ``processors/nodes``)."""
+"""Which nodes scale-down looks at, and in which order (``processors/scaledowncandidates``, ``processors/nodes``;
+``ScaleDownNodeUpgradeProcessor`` of ``cloudprovider/clusterapi``)."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ __all__ = [
     "NOT_EMPTY",
     "GroupChanges",
     "filter_delayed",
+    "filter_rolling_out",
     "prefilter",
     "register_change",
     "sort_by_scores",
@@ -133,3 +135,15 @@ def filter_delayed(
         if not any(group.id in times and now - times[group.id] < delay for times, delay in delays):
             found.append(name)
     return found
+
+
+def filter_rolling_out(names: Sequence[str], groups: Groups) -> tuple[list[str], list[str]]:
+    """Without the nodes whose machines the cloud is replacing, and without those of which it cannot tell; the former
+    (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`) second."""
+    rolling = {group.id for group in groups if group.rolling_out}
+    unknown = {group.id for group in groups if group.rolling_out_error is not None}
+    if not rolling and not unknown:
+        return [*names], []
+    homes = [*zip(names, groups.ids_of_nodes(names), strict=True)]
+    left = [name for name, group in homes if group not in rolling and group not in unknown]
+    return left, [name for name, group in homes if group in rolling and group not in unknown]

@@ -91,6 +91,10 @@ def _not_a_candidate(node: str, groups: Groups) -> str:
         return f"the size of group {group.id} is not known: {group.target_size_error}"
     if group.size <= group.min_size:
         return f"group {group.id} is at its minimum of {group.min_size}"
+    if group.rolling_out_error is not None:
+        return f"whether the machines of group {group.id} are being replaced is not known: {group.rolling_out_error}"
+    if group.rolling_out:
+        return f"the machines of group {group.id} are being replaced (it is currently under rollout)"
     return "is on its way in or out, or its group changed a short time ago"
 
 

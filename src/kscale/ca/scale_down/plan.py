@@ -30,7 +30,8 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
       ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out; ``ScaleDownNotTried`` where
       the loop may not scale down (:func:`kscale.ca.may_scale_down`): then nothing was judged.
-    - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out.
+    - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out;
+      ``under_rollout``: those that were not looked at because their machines are being replaced.
     - ``unneeded``, ``removable``: the unneeded nodes in the order found, with times, and with pods and destinations.
     - ``eligibility``: by candidate, with utilisation; ``unremovable``: why nodes stay; ``unremovable_after_update``:
       the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
@@ -59,6 +60,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     pdbs: RemainingPdbTracker
     remember: Callable[[], LoopState]
     judge_alone: Callable[[], Alone] | None = None
+    under_rollout: list[str] = []
 
     def __repr__(self) -> str:
         said = [f"{len(self.unneeded)} of {len(self.candidates)} candidates unneeded"]

@@ -14,7 +14,7 @@ from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint
 from kscale.ca.quota import CountedNodes, Quota, QuotaTracker
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, budget_groups, crop, in_groups
-from kscale.ca.scale_down.candidates import filter_delayed, prefilter, sort_by_tier, tiers_of
+from kscale.ca.scale_down.candidates import filter_delayed, filter_rolling_out, prefilter, sort_by_tier, tiers_of
 from kscale.ca.scale_down.drain_codes import DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.eligibility import Eligibility
@@ -78,6 +78,7 @@ class PlannerLoop:
         self.judged: dict[str, Eligibility] = {}
         self.failures: dict[str, UnremovableCandidate] = {}
         self.skipped: list[str] = []
+        self.under_rollout: list[str] = []
 
     def run(self) -> ScaleDownPlan:
         """Decide."""
@@ -150,6 +151,7 @@ class PlannerLoop:
             result=result,
             candidates=candidates,
             skipped=self.skipped,
+            under_rollout=self.under_rollout,
             unneeded=unneeded,
             removable={item.node: item for item in removable},
             eligibility=self.judged,
@@ -201,6 +203,7 @@ class PlannerLoop:
         found = sort_by_tier(names, of_names, self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
             found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
+        found, self.under_rollout = filter_rolling_out(found, self.groups)
         return found
 
     def _categorize(

@@ -123,9 +123,8 @@ class MachineGroupsCloud(Provider):
             if above is not None:
                 owner = f"{above.kind}/{machine.namespace}/{above.name}"
                 of.setdefault(home.get(owner, owner), []).append(machine)
-        wanted = [each for each in owners if not self._discovery or any(one.wants(each) for one in self._discovery)]
         nodes = self._nodes()
-        found = machine_groups(wanted, nodes, self._infrastructure, self._architecture)
+        found = machine_groups(owners, nodes, self._infrastructure, self._architecture, wants=self._wants)
         for warning in found.warnings:
             _log.warning("%s", warning)
         by_id = {id_of_owner(each): each for each in owners}
@@ -135,6 +134,9 @@ class MachineGroupsCloud(Provider):
         }
         self._running = {machine.spec.provider_id for machine in machines if machine.spec.provider_id}
         return [self._told(group, nodes) for group in found.groups]
+
+    def _wants(self, owner: MachineOwner) -> bool:
+        return not self._discovery or any(one.wants(owner) for one in self._discovery)
 
     def _told(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
         known = self._known[group.id]

@@ -11,6 +11,7 @@ from kscale import ca
 from kscale.ca.scale_down.candidates import (
     GroupChanges,
     filter_delayed,
+    filter_rolling_out,
     prefilter,
     register_change,
     sort_by_scores,
@@ -35,6 +36,18 @@ def test_groups_at_their_minimum_are_not_looked_at() -> None:
         {"f": "down"},
     )
     assert prefilter(["a", "c", "b", "d", "loose", "f"], groups) == ["a", "b"]
+
+
+def test_machines_that_are_being_replaced_stay() -> None:
+    groups = Groups(
+        [
+            NodeGroup(id="calm", target_size=2, nodes=["a", "b"]),
+            NodeGroup(id="rolling", target_size=2, nodes=["c", "d"], rolling_out=True),
+            NodeGroup(id="unknown", target_size=1, nodes=["e"], rolling_out_error="who knows"),
+        ],
+    )
+    assert filter_rolling_out(["d", "b", "e", "c", "a"], groups) == (["b", "a"], ["d", "c"])
+    assert filter_rolling_out(["b", "a"], Groups([groups["calm"]])) == (["b", "a"], [])
 
 
 _EMPTY = PodsToMove()

@@ -334,6 +334,28 @@ def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -
     assert why_it_stays("n1", found, groups, options, snapshot) == why
 
 
+@pytest.mark.parametrize(
+    ("told", "rolling", "why"),
+    [
+        ({"rolling_out": True}, ["n1"], "the machines of group ng1 are being replaced (it is currently under rollout)"),
+        ({"rolling_out_error": "no such revision"}, [],
+         "whether the machines of group ng1 are being replaced is not known: no such revision"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_nodes_of_a_group_in_the_middle_of_a_rollout_are_no_candidates_and_take_pods(
+    told: dict[str, Any], rolling: list[str], why: str, exhaustive: bool
+) -> None:
+    other = NodeGroup(id="ng2", max_size=9, target_size=1, nodes=["n2"], instances=["n2"])
+    groups = Groups([*group(["n1"], **told), other])
+    snapshot = Cluster([*nodes("1000", "1000"), *pods("100@2")]).snapshot()
+    found = kscale.scale_down(snapshot, groups, now=N0, options=LAX, exhaustive=exhaustive)
+    assert (found.candidates, found.under_rollout) == (["n2"], rolling)
+    assert [item.name for item in found.unneeded] == ["n2"]
+    assert found.removable["n2"].placement == {"default/p0": "n1"}
+    assert why_it_stays("n1", found, groups, LAX, snapshot) == why
+
+
 @pytest.mark.parametrize("read_before", [False, True])
 def test_a_pickled_plan_hands_on_the_same_state(read_before: bool) -> None:
     groups = [NodeGroup(id="g", max_size=9, nodes=["n1", "n2"])]
