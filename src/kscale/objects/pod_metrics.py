@@ -46,8 +46,8 @@ class PodUsage:
     """
 
     __slots__ = (
-        "_amount", "_names", "_present", "_table", "container", "containers", "ends", "keys", "label_sets", "labels",
-        "namespace", "namespaces", "resources", "time", "whole_units", "window",
+        "_amount", "_names", "_parts", "_present", "_table", "container", "containers", "ends", "keys", "label_sets",
+        "labels", "namespace", "namespaces", "resources", "time", "whole_units", "window",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,7 @@ class PodUsage:
         self._amount, self._present, self.whole_units = amount, present, whole or WholeUnits()
         self._table: _names.NameTable | None = None
         self._names: list[tuple[str, str, str]] | None = None
+        self._parts: Sequence[PodUsage] = ()
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, source: str = "") -> PodUsage:
@@ -241,7 +242,7 @@ class PodUsage:
             whole.append(part.whole_units, at)
             at = end
         no_number, no_time = np.empty(0, np.int32), np.empty(0, np.int64)
-        return cls(
+        out = cls(
             keys,
             np.concatenate([no_number, *namespace]),
             namespaces.texts,
@@ -257,6 +258,8 @@ class PodUsage:
             present,
             whole,
         )
+        out._parts = tuple(parts)
+        return out
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -278,7 +281,10 @@ class PodUsage:
         return self._table.rows(keys)
 
     def container_names(self) -> list[tuple[str, str, str]]:
-        """(namespace, pod, container) of each container; one list for all that are known to be of the same pods."""
+        """(namespace, pod, container) of each container; one list for all that are known to be of the same pods. What
+        was joined has those of its parts."""
+        if self._names is None and self._parts:
+            self._names, self._parts = [name for part in self._parts for name in part.container_names()], ()
         if self._names is None:
             counts = np.diff(self.ends, prepend=0).tolist()
             pods = [key.partition("/") for key, count in zip(self.keys, counts, strict=True) for _ in range(count)]
@@ -347,7 +353,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, np.full_like(self.time, time),
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
         )  # fmt: skip
-        out._table, out._names = self._table, self._names
+        out._table, out._names, out._parts = self._table, self._names, self._parts
         return out
 
     def with_changes(self, changes: PodUsage) -> PodUsage:
@@ -378,7 +384,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
             self.container, self.containers, self.resources, amount, present, whole,
         )  # fmt: skip
-        out._table, out._names = self._table, self._names
+        out._table, out._names, out._parts = self._table, self._names, self._parts
         return out
 
 

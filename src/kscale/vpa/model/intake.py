@@ -75,9 +75,7 @@ def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quali
 
 def slot_of(state: RecommenderState, name: ContainerName, now: Moment) -> int:
     """Where the store keeps a container that takes samples, its aggregate in place; -1 if there is none."""
-    resolved = _Resolved(1)
-    resolved.resolve(state, name, 0, now)
-    return int(resolved.slots[0])
+    return int(_Resolved(state, [name], now).slots[0])
 
 
 def _resolved(state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> _Resolved:
@@ -85,30 +83,26 @@ def _resolved(state: RecommenderState, names: Sequence[ContainerName], now: Mome
     known: _Resolved | None = state.resolved
     if known is not None and known.names is names and known.placed == state.placed:
         return known
-    found = state.resolved = _Resolved(len(names))
-    for index, name in enumerate(names):
-        found.resolve(state, name, index, now)
-    found.names, found.placed = names, state.placed
+    found = state.resolved = _Resolved(state, names, now)
     return found
 
 
 class _Resolved:
     """Where the containers of some usage are: slots, the aggregates that they feed, and why others have none."""
 
-    def __init__(self, count: int) -> None:
-        self.slots = np.full(count, -1, np.int32)
-        self.aggregate = np.full(count, -1, np.int32)
-        """Of each container, its place in ``aggregates``."""
-        self.aggregates: list[Aggregate] = []
+    def __init__(self, state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> None:
+        self.names = names
+        self.slots, self.aggregate = state.places.look_up(names)
         self.refused: dict[int, tuple[str, str]] = {}
         """Of some containers, the texts for a sample and an OOM."""
-        self.dropped = np.zeros(count, bool)
-        self.names: Sequence[ContainerName] = ()
-        self.placed = -1
-        """Of what list it is, and when."""
-        self._numbers: dict[int, int] = {}
+        self.dropped = np.zeros(len(names), bool)
+        for index in np.flatnonzero(self.slots < 0).tolist():
+            self._resolve(state, names[index], index, now)
+        self.aggregates: Sequence[Aggregate] = state.places.aggregates
+        """By the numbers in ``aggregate``."""
+        self.placed = state.placed
 
-    def resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
+    def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
         """Finds one container."""
         namespace, pod_name, container = name
         pod = state.pods.get((namespace, pod_name))
@@ -127,10 +121,7 @@ class _Resolved:
         aggregate = found.bound or state.find_or_create(pod, container, now)
         state.store.aggregate[found.slot] = aggregate.row
         self.slots[index] = found.slot
-        number = self._numbers.setdefault(id(aggregate), len(self.aggregates))
-        if number == len(self.aggregates):
-            self.aggregates.append(aggregate)
-        self.aggregate[index] = number
+        self.aggregate[index] = state.places.keep(name, found.slot, aggregate)
 
 
 class _Taker:

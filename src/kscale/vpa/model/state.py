@@ -17,6 +17,7 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import TargetReference, VerticalPodAutoscaler, container_policy
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, apply_policy
+from kscale.vpa.model.places import Places
 from kscale.vpa.model.pods import ContainerState, LabelSet, PodKey, PodState, label_string
 from kscale.vpa.model.store import Store
 from kscale.vpa.model.vpa import Vpa, observe
@@ -68,9 +69,10 @@ class RecommenderState:
         """Another number whenever another container may feed another aggregate."""
         self.resolved: Any = None
         """What the intake of usage has found of the containers that it was told of last."""
+        self.places = Places()
         self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
         """Of some VPAs the target, what it is and the selector that it has."""
-        self._slots: dict[Vpa, tuple[int, VpaSlots]] = {}
+        self._slots: dict[Vpa, tuple[list[tuple[str, int]], VpaSlots]] = {}
         self._sources: Counter[tuple[str, ...]] = Counter()
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._label_sets: dict[tuple[str, str], LabelSet] = {}
@@ -133,8 +135,9 @@ class RecommenderState:
 
     def slots_of(self, vpa: Vpa) -> VpaSlots:
         """Where the store keeps the containers that feed what a VPA knows, those of its pods by name of the pod."""
-        placed, found = self._slots.get(vpa, (-1, None))
-        if found is None or placed != self.placed:
+        placed, found = self._slots.get(vpa, (None, None))
+        now = [(each.key, each.placed) for each in vpa.label_sets.values()]
+        if found is None or placed != now:
             slots: list[int] = []
             number: list[int] = []
             names: dict[str, int] = {}
@@ -145,8 +148,18 @@ class RecommenderState:
                         slots.append(container.slot)
                         number.append(names.setdefault(name, len(names)))
             found = VpaSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
-            self._slots[vpa] = self.placed, found
+            self._slots[vpa] = now, found
         return found
+
+    def _place(self, label_set: LabelSet) -> None:
+        """Another container of these pods may feed another aggregate."""
+        self.placed += 1
+        label_set.placed = self.placed
+
+    def _move(self, pod: PodState) -> None:
+        """The containers of a pod may be elsewhere, or feed other aggregates."""
+        self._place(pod.label_set)
+        self.places.forget((pod.namespace, pod.name, container) for container in pod.containers)
 
     def clock_set(self, by: int) -> None:
         """The clock has been set by so many nanoseconds: what is left to wait stays. Samples have times of others."""
@@ -159,15 +172,16 @@ class RecommenderState:
         """``AddOrUpdatePod``, with the pod's ``labels`` and its ``phase`` as the API names it."""
         pod = self.pods.get((namespace, name))
         if pod is None:
-            self.placed += 1
             label_set = self.label_set(namespace, labels)
             pod = self.pods[namespace, name] = PodState(name, label_set)
+            self._place(label_set)
             self._count(pod, 1)
         elif pod.labels != labels:
-            self.placed += 1
             old, label_set = pod.label_set, self.label_set(namespace, labels)
+            self._move(pod)
             self._count(pod, -1)
             pod.label_set = label_set
+            self._place(label_set)
             self._count(pod, 1)
             for container, state in pod.containers.items():
                 self._unbind(state)
@@ -190,14 +204,14 @@ class RecommenderState:
     def add_container(self, pod: PodState, name: str, now: Moment) -> None:
         """``AddOrUpdateContainer``."""
         if name not in pod.containers:
-            self.placed += 1
+            self._place(pod.label_set)
             self.find_or_create(pod, name, now)
             pod.containers[name] = ContainerState(self.store.take_slot())
 
     def set_init_containers(self, pod: PodState, names: frozenset[str]) -> None:
         """The ``names`` of a pod's init containers: their usage is not looked at."""
         if names != pod.init_containers:
-            self.placed += 1
+            self._move(pod)
             pod.init_containers = names
 
     def delete_pod(self, key: PodKey) -> None:
@@ -205,7 +219,7 @@ class RecommenderState:
         pod = self.pods.pop(key, None)
         if pod is None:
             return
-        self.placed += 1
+        self._move(pod)
         self.read_from(pod, ())
         self._count(pod, -1)
         for state in pod.containers.values():
@@ -236,7 +250,7 @@ class RecommenderState:
 
     def adopt(self, aggregate: Aggregate, label_set: LabelSet) -> None:
         """An aggregate joins those that are alive, as that of ``label_set``."""
-        self.placed += 1
+        self._place(label_set)
         self.aggregates[aggregate.key] = aggregate
         label_set.aggregates[aggregate.key.container] = aggregate
 
@@ -346,10 +360,11 @@ class RecommenderState:
 
     def remove_aggregate(self, aggregate: Aggregate) -> None:
         """An aggregate is garbage: it is gone from all VPAs. Containers bound to it directly go on feeding it."""
-        self.placed += 1
         key = aggregate.key
         del self.aggregates[key]
         label_set = self._label_sets[key.namespace, key.labels]
+        self._place(label_set)
+        self.places.forget_all()
         del label_set.aggregates[key.container]
         for vpa in self.vpas_of(label_set):
             if vpa.aggregates.pop(key, None) is not None:

@@ -78,6 +78,8 @@ class _Rows:
     containers: tuple[str, ...]
     serves: bool
     keys: list[str] = field(default_factory=list)
+    usage: dict[tuple[str, ...], PodUsage] = field(default_factory=dict)
+    """By resources: of these pods, without times and amounts."""
 
 
 class _Known(NamedTuple):
@@ -267,6 +269,12 @@ class SimulatedMetrics:
 
     def _part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
         """Of some pods, without times and amounts."""
+        resources = tuple(names)
+        if resources not in rows.usage:
+            rows.usage[resources] = self._made_part(namespace, rows, resources)
+        return rows.usage[resources]
+
+    def _made_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
         n, each = len(rows.keys), len(rows.containers)
         return PodUsage(
             rows.keys,

@@ -1,0 +1,66 @@
+"""What is remembered of where containers are is what would be found anew, whatever happens to pods."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale.effects import Progress
+from kscale.vpa import RecommenderState, fork_state
+from kscale.vpa.controllers import Controllers
+from kscale.vpa.model.intake import slot_of
+from kscale.vpa.recommender.load_vpas import load_vpas_steps
+from kscale.vpa.scales import without_asking
+from unit.vpa.builders import controller, vpa
+
+T0 = 1767571200 * 10**9
+APPS, PODS, CONTAINERS = ("x", "y"), ("p0", "p1", "p2"), ("c", "d")
+KNOWN = Controllers(controller("ReplicaSet", app, selector={"matchLabels": {"app": app}}) for app in APPS)
+NAMES = [("default", pod, container) for pod in PODS for container in CONTAINERS]
+
+comes = st.tuples(
+    st.sampled_from(PODS),
+    st.sampled_from(APPS),
+    st.sets(st.sampled_from(CONTAINERS), min_size=1),
+    st.frozensets(st.sampled_from(CONTAINERS), max_size=1),
+)
+happenings = st.lists(comes | st.sampled_from(PODS) | st.integers(0, 3) | st.none(), max_size=12)
+
+
+def world() -> RecommenderState:
+    state = RecommenderState()
+    vpas = []
+    for app in APPS:
+        item = vpa(targetRef={"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app})
+        item.metadata.name = app
+        vpas.append(item)
+    without_asking(load_vpas_steps(state, vpas, KNOWN, Progress(T0)))
+    return state
+
+
+def happen(state: RecommenderState, what: object) -> None:
+    """A pod comes or changes, or goes; an aggregate is garbage; usage is told of."""
+    match what:
+        case (str(name), str(app), set() as containers, frozenset() as init):
+            pod = state.add_pod("default", name, {"app": app}, "Running", T0)
+            for container in sorted(containers):
+                state.add_container(pod, container, T0)
+            state.set_init_containers(pod, init)
+        case str(name):
+            state.delete_pod(("default", name))
+        case int(number) if state.aggregates:
+            state.remove_aggregate(list(state.aggregates.values())[number % len(state.aggregates)])
+
+
+@given(happenings)
+def test_containers_are_where_they_would_be_found(what: list[object]) -> None:
+    state = world()
+    for each in what:
+        happen(state, each)
+        anew = fork_state(state)
+        assert [slot_of(state, name, T0) for name in NAMES] == [slot_of(anew, name, T0) for name in NAMES]
+        assert state.store.aggregate.tolist() == anew.store.aggregate.tolist()
+        for vpa_ in state.vpas.values():
+            mine, theirs = state.slots_of(vpa_), anew.slots_of(anew.vpas[vpa_.key])
+            assert (mine.slot.tolist(), mine.names) == (theirs.slot.tolist(), theirs.names)
+            assert mine.name.tolist() == theirs.name.tolist()
