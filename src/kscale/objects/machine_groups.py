@@ -21,6 +21,7 @@ from kscale.objects.owners import controller_of
 from kscale.objects.selectors import parse_int64
 
 __all__ = [
+    "CLUSTER_API",
     "MACHINE_KINDS",
     "InfrastructureOf",
     "MachineGroups",
@@ -30,10 +31,11 @@ __all__ = [
 ]
 
 MACHINE_KINDS: Final = ("MachineDeployment", "MachineSet", "MachinePool")
-_GROUP: Final = "cluster.x-k8s.io"
-_MIN, _MAX = (f"{_GROUP}/cluster-api-autoscaler-node-group-{which}-size" for which in ("min", "max"))
-_PAUSED: Final = f"{_GROUP}/paused"
-_OPTIONS: Final = f"{_GROUP}/autoscaling-options-"
+CLUSTER_API: Final = "cluster.x-k8s.io"
+"""The API group, where nobody calls it otherwise."""
+_SIZE: Final = "cluster-api-autoscaler-node-group-{}-size"
+_PAUSED: Final = f"{CLUSTER_API}/paused"  # whatever the API group is called
+_OPTIONS: Final = "autoscaling-options-"
 _DRIVERS: Final = (f"{CAPACITY}dra-driver", f"{CAPACITY}csi-driver")
 
 
@@ -55,11 +57,12 @@ def machine_groups(
     architecture: str = DEFAULT_ARCHITECTURE,
     *,
     wants: Callable[[MachineOwner], bool] = lambda _: True,
+    api_group: str = CLUSTER_API,
 ) -> MachineGroups:
     """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
     machines, or cpu and memory by annotation or of the ``infrastructure``, which say what a new node is while there is
     none. Only of groups without nodes the infrastructure is asked. ``architecture``: where it gives None; ``wants``:
-    which owners may be groups.
+    which owners may be groups; ``api_group``: what the annotations begin with.
 
     ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
     read are left out and told; of a deployment in the middle of a rollout that is said.
@@ -69,7 +72,7 @@ def machine_groups(
     sets = MachineSets(owners)
     members: dict[str, list[str]] = {}
     for node in nodes:
-        owner = _owner_of(node)
+        owner = _owner_of(node, api_group)
         if owner:
             members.setdefault(home.get(owner, owner), []).append(node.metadata.name)
     found = MachineGroups()
@@ -78,7 +81,7 @@ def machine_groups(
         if name in home or not wants(each):
             continue
         try:
-            group = _group(each, members.get(name, []), infrastructure, architecture, found.warnings)
+            group = _group(each, members.get(name, []), api_group, infrastructure, architecture, found.warnings)
         except ValueError as error:
             found.warnings.append(f"{name} cannot be scaled: {error}")
             continue
@@ -102,24 +105,30 @@ def id_of_owner(each: KubeObject) -> str:
     return f"{type(each).__name__}/{each.namespace}/{each.name}"
 
 
-def _owner_of(node: Node) -> str:
+def _owner_of(node: Node, api_group: str) -> str:
     """The identity of the owner that Cluster API writes on a node; empty without one."""
     notes = node.metadata.annotations or {}
-    name = notes.get(f"{_GROUP}/owner-name")
+    name = notes.get(f"{api_group}/owner-name")
     if not name:
         return ""
-    namespace = notes.get(f"{_GROUP}/cluster-namespace", "default")
-    return f"{notes.get(f'{_GROUP}/owner-kind', 'MachineSet')}/{namespace}/{name}"
+    namespace = notes.get(f"{api_group}/cluster-namespace", "default")
+    return f"{notes.get(f'{api_group}/owner-kind', 'MachineSet')}/{namespace}/{name}"
 
 
 def _group(
-    each: MachineOwner, nodes: list[str], infrastructure: InfrastructureOf, architecture: str, warnings: list[str]
+    each: MachineOwner,
+    nodes: list[str],
+    api_group: str,
+    infrastructure: InfrastructureOf,
+    architecture: str,
+    warnings: list[str],
 ) -> NodeGroup | None:
     """None for one that nobody wants scaled. Raises ValueError for what cannot be read."""
     notes = each.metadata.annotations or {}
-    if _MIN not in notes and _MAX not in notes:
+    sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}
+    if sizes["min"] is None and sizes["max"] is None:
         return None
-    least, most = _size(notes, "min", _MIN), _size(notes, "max", _MAX)
+    least, most = (_size(which, text) for which, text in sizes.items())
     if most < least:
         raise ValueError(f"its maximum size {most} is below its minimum {least}")
     if most == 0:
@@ -141,13 +150,13 @@ def _group(
         target_size=replicas,
         nodes=nodes,
         template=template,
-        options=_options(each, notes, warnings),
+        options=_options(each, f"{api_group}/{_OPTIONS}", notes, warnings),
     )
 
 
-def _size(notes: dict[str, str], which: str, key: str) -> int:
+def _size(which: str, text: str | None) -> int:
     """Without the annotation 0."""
-    size = parse_int64(notes.get(key, "0"))
+    size = 0 if text is None else parse_int64(text)
     if size is None or size < 0:
         raise ValueError(f"invalid {which} annotation")
     return size
@@ -172,17 +181,17 @@ _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
 }
 
 
-def _options(each: KubeObject, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
+def _options(each: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
     """The options of the group; those that cannot be read are as for other groups, and told."""
     given: dict[str, Any] = {}
     for key, (field, read) in _OPTION_FIELDS.items():
-        text = notes.get(_OPTIONS + key)
+        text = notes.get(prefix + key)
         if text is None:
             continue
         try:
             given[field] = read(text)
         except ValueError:
             warnings.append(
-                f"{id_of_owner(each)}: annotation {_OPTIONS}{key}: {text!r} cannot be read and does not count"
+                f"{id_of_owner(each)}: annotation {prefix}{key}: {text!r} cannot be read and does not count"
             )
     return NodeGroupOptions(**given) if given else None

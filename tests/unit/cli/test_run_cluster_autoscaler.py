@@ -78,21 +78,23 @@ class Management(Client):
         self.closed += 1
 
 
-def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Management, list[Mapping[str, object]]]:
+def managed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str = GROUP
+) -> tuple[Management, list[Mapping[str, object]]]:
     """A management cluster of one group, with its access in the file ``management``, and how it was connected to."""
     clock, asked = SystemClock(), list[Mapping[str, object]]()
     kinds = [("MachineDeployment", "autoscaling/v1"), ("MachineSet", "autoscaling/v1"), ("Machine", "")]
-    served = [ServedResource(GROUP, "v1beta2", kind, f"{kind.lower()}s", True, scale) for kind, scale in kinds]
+    served = [ServedResource(group, "v1beta2", kind, f"{kind.lower()}s", True, scale) for kind, scale in kinds]
     server = FakeApiServer(clock, resources=served)
     notes = {
-        f"{GROUP}/cluster-api-autoscaler-node-group-{which}-size": size for which, size in (("min", "0"), ("max", "3"))
+        f"{group}/cluster-api-autoscaler-node-group-{which}-size": size for which, size in (("min", "0"), ("max", "3"))
     }
     capacity = {
         f"capacity.cluster-autoscaler.kubernetes.io/{what}": amount
         for what, amount in (("cpu", "2"), ("memory", "4Gi"))
     }
     metadata = {"name": "md", "namespace": "fleet", "annotations": {**notes, **capacity}}
-    server.put(f"machinedeployments.{GROUP}", {"metadata": metadata, "spec": {"replicas": 0}})
+    server.put(f"machinedeployments.{group}", {"metadata": metadata, "spec": {"replicas": 0}})
     management = Management(server, clock)
 
     def connect(access: object, clock: object, **given: object) -> Client:
@@ -111,45 +113,43 @@ def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Management
 
 
 @pytest.mark.parametrize(
-    ("variables", "version", "architecture"),
+    ("variables", "architecture"),
     [
-        ({}, "v1beta2", "amd64"),
-        ({"CAPI_VERSION": "v1beta2", "CAPI_GROUP": "cluster.x-k8s.io"}, "v1beta2", "amd64"),
-        ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "arm64"}, "v1beta2", "arm64"),
-        ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "vax"}, "v1beta2", "amd64"),
-        ({"CAPI_GROUP": "cluster.example.com"}, "", ""),
+        ({}, "amd64"),
+        ({"CAPI_VERSION": "v1beta2", "CAPI_GROUP": "cluster.x-k8s.io"}, "amd64"),
+        ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "arm64", "CAPI_GROUP": ""}, "arm64"),
+        ({"CAPI_SCALE_ZERO_DEFAULT_ARCH": "vax"}, "amd64"),
+        ({"CAPI_GROUP": "cluster.example.com"}, "amd64"),
+        ({"CAPI_GROUP": "cluster.example.com", "CAPI_VERSION": "v1beta2"}, "amd64"),
     ],
 )
 def test_a_management_cluster_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], version: str, architecture: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], architecture: str
 ) -> None:
     for name in ("CAPI_GROUP", "CAPI_VERSION", "CAPI_SCALE_ZERO_DEFAULT_ARCH"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    management, asked = managed(tmp_path, monkeypatch)
+    group = variables.get("CAPI_GROUP") or GROUP
+    management, asked = managed(tmp_path, monkeypatch, group)
     clock, server = management.clock, management.served
     process = AutoscalerFlags(cloud_provider="clusterapi", cloud_config=str(tmp_path / "management"))
 
     async def main() -> None:
         made = build(process, AutoscalingOptions())(surroundings(clock))
         assert not isinstance(made, Program)
-        if not version:
-            with pytest.raises(InputError, match=f"CAPI_GROUP: only {GROUP} is read"):
-                await made
-            return
         program = await made
         assert program.groups is not None
         (found,) = await asyncio.to_thread(program.groups.refresh)
         assert found.template is not None
         assert (found.template.node.metadata.labels or {})["kubernetes.io/arch"] == architecture
         paths = {call.path for call in server.calls}
-        assert f"/apis/{GROUP}/{version}/machinedeployments" in paths
+        assert f"/apis/{group}/v1beta2/machinedeployments" in paths
         assert ("/apis" in paths) is ("CAPI_VERSION" not in variables)  # only then it is asked which it prefers
         await asyncio.to_thread(program.close)
 
     asyncio.run(main())
-    assert management.closed == len(asked) == bool(version)
+    assert management.closed == len(asked) == 1
     assert all((each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in asked)
 
 

@@ -221,6 +221,61 @@ def test_a_deployment_in_the_middle_of_a_rollout(api: Management) -> None:
     assert group.rolling_out_error == "failed to parse current revision on MachineSet fleet/md-2: 'two' is no int64"
 
 
+def test_another_api_group_is_what_labels_and_annotations_begin_with() -> None:
+    """``TestAPIGroup`` of upstream's, as far as the environment's variable goes: paused deployments and the labels of
+    their sets keep the usual group."""
+    group = "cluster.example.com"
+    kinds = {"MachineDeployment": True, "MachineSet": True, "MachinePool": True, "Machine": False}
+    served = [
+        ServedResource(group, "v1", kind, f"{kind.lower()}s", True, "autoscaling/v1" if scale else "")
+        for kind, scale in kinds.items()
+    ]
+    api = ThreadedApi(served)
+
+    def put(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> None:
+        made = {"name": name, "namespace": "fleet", "uid": name, **metadata}
+        api.server.put(f"{kind.lower()}s.{group}", {"metadata": made, "spec": spec})
+
+    def sizes(group: str) -> dict[str, str]:
+        return {f"{group}/cluster-api-autoscaler-node-group-{which}-size": "4" for which in ("min", "max")}
+
+    labels = {f"{group}/cluster-name": "c"}
+    option = {f"{group}/autoscaling-options-scaledownunneededtime": "5m"}
+    least = {f"{group}/cluster-api-autoscaler-node-group-min-size": "0"}
+    put("MachineDeployment", "md", {"replicas": 2}, annotations={**sizes(group), **least, **option}, labels=labels)
+    put("MachineDeployment", "usual", {"replicas": 2}, annotations=sizes(G), labels=labels)
+    put("MachineDeployment", "paused", {"replicas": 2}, annotations={**sizes(group), f"{G}/paused": ""}, labels=labels)
+    put("MachineDeployment", "far", {"replicas": 2}, annotations=sizes(group), labels={f"{G}/cluster-name": "c"})
+    above = {"kind": "MachineDeployment", "name": "md", "uid": "md", "controller": True}
+    put("MachineSet", "md-1", {"replicas": 2}, ownerReferences=[above])
+    above = {"kind": "MachineSet", "name": "md-1", "uid": "md-1", "controller": True}
+    put("Machine", "m1", {"providerID": "x://1"}, ownerReferences=[above])
+    told = {f"{group}/owner-kind": "MachineSet", f"{group}/owner-name": "md-1", f"{group}/cluster-namespace": "fleet"}
+    nodes = [
+        from_dict({"metadata": {"name": "n1"}, "spec": {"providerID": "x://1"}}, Node),
+        from_dict({"metadata": {"name": "n2", "annotations": told}}, Node),
+    ]
+    try:
+        cloud = MachineGroupsCloud(
+            api.ask,
+            lambda: nodes,
+            api_version=f"{group}/v1",
+            now=lambda: T0,
+            discovery=[read_discovery("clusterapi:clusterName=c")],
+        )
+        (found,) = cloud.refresh()
+        assert (found.id, found.min_size, found.max_size) == ("MachineDeployment/fleet/md", 0, 4)
+        assert found.nodes == ["n1", "n2"]
+        assert found.options is not None
+        assert found.options.scale_down_unneeded_time == 300
+        cloud.delete_nodes(found.id, nodes[:1])
+        assert api.server.get(f"machinedeployments.{group}", "md", "fleet")["spec"]["replicas"] == 1
+        marks = api.server.get(f"machines.{group}", "m1", "fleet")["metadata"]["annotations"]
+        assert marks == {f"{group}/delete-machine": "2026-09-21T14:13:20Z"}
+    finally:
+        api.end()
+
+
 TEMPLATE = ServedResource("infrastructure.cluster.x-k8s.io", "v1beta2", "MetalMachineTemplate", "metalmachinetemplates")
 
 

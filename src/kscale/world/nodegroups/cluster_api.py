@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from kscale.effects import Discover, GetScale, GetWhole, List, Moment, Patch, PutScale, to_text
 from kscale.errors import InputError, Problem
 from kscale.objects.autoscaling import Scale
-from kscale.objects.cluster_api import Machine, MachineOwner, MachinePool
+from kscale.objects.cluster_api import Machine, MachineDeployment, MachineOwner, MachinePool, MachineSet
 from kscale.objects.core import Node
 from kscale.objects.infrastructure import Infrastructure, read_infrastructure
-from kscale.objects.machine_groups import MACHINE_KINDS, id_of_owner, machine_groups, owner_ids
+from kscale.objects.kinds import group_of, register
+from kscale.objects.machine_groups import CLUSTER_API, MACHINE_KINDS, id_of_owner, machine_groups, owner_ids
 from kscale.objects.machine_templates import DEFAULT_ARCHITECTURE
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
@@ -28,9 +29,8 @@ from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
 __all__ = ["Discovery", "MachineGroupsCloud", "read_discovery"]
 
 _log = logging.getLogger(__name__)
-_GROUP: Final = "cluster.x-k8s.io"
-_DELETE: Final = f"{_GROUP}/delete-machine"
-_CLUSTER: Final = f"{_GROUP}/cluster-name"
+_DELETE: Final = "delete-machine"
+_CLUSTER: Final = "cluster-name"
 _PLURALS: Final = {
     "MachineDeployment": "machinedeployments",
     "MachineSet": "machinesets",
@@ -48,10 +48,10 @@ class Discovery:
     cluster: str = ""
     labels: dict[str, str] = field(default_factory=dict)
 
-    def wants(self, owner: MachineOwner) -> bool:
-        """Whether a group is among them."""
+    def wants(self, owner: MachineOwner, api_group: str = CLUSTER_API) -> bool:
+        """Whether a group is among them; ``api_group``: what the label of its cluster begins with."""
         labels = owner.metadata.labels or {}
-        cluster = owner.spec.cluster_name or labels.get(_CLUSTER, "")
+        cluster = owner.spec.cluster_name or labels.get(f"{api_group}/{_CLUSTER}", "")
         return (
             self.namespace in ("", owner.namespace)
             and self.cluster in ("", cluster)
@@ -86,8 +86,9 @@ class _Known:
 
 class MachineGroupsCloud(Provider):
     """Groups of machines. ``ask`` reaches the management cluster, ``nodes`` are those of the workload cluster;
-    ``api_version``: of Cluster API there; ``discovery``: empty: all groups. ``now`` tells when a machine was marked.
-    ``architecture``: of new nodes without an object of their infrastructure that can be read.
+    ``api_version``: of Cluster API there, whose group labels and annotations begin with; ``discovery``: empty: all
+    groups. ``now`` tells when a machine was marked. ``architecture``: of new nodes without an object of their
+    infrastructure that can be read.
     """
 
     name = "clusterapi"
@@ -106,6 +107,10 @@ class MachineGroupsCloud(Provider):
         self._ask = ask
         self._nodes = nodes
         self._api_version = api_version
+        self._api_group = group_of(api_version)
+        if self._api_group != CLUSTER_API:
+            for each in (Machine, MachineDeployment, MachineSet, MachinePool):
+                register(self._api_group, each.__name__, f"{each.__module__}:{each.__name__}")
         self._now = now
         self._discovery = discovery
         self._architecture = architecture
@@ -124,7 +129,9 @@ class MachineGroupsCloud(Provider):
                 owner = f"{above.kind}/{machine.namespace}/{above.name}"
                 of.setdefault(home.get(owner, owner), []).append(machine)
         nodes = self._nodes()
-        found = machine_groups(owners, nodes, self._infrastructure, self._architecture, wants=self._wants)
+        found = machine_groups(
+            owners, nodes, self._infrastructure, self._architecture, wants=self._wants, api_group=self._api_group
+        )
         for warning in found.warnings:
             _log.warning("%s", warning)
         by_id = {id_of_owner(each): each for each in owners}
@@ -136,7 +143,7 @@ class MachineGroupsCloud(Provider):
         return [self._told(group, nodes) for group in found.groups]
 
     def _wants(self, owner: MachineOwner) -> bool:
-        return not self._discovery or any(one.wants(owner) for one in self._discovery)
+        return not self._discovery or any(one.wants(owner, self._api_group) for one in self._discovery)
 
     def _told(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
         known = self._known[group.id]
@@ -251,12 +258,12 @@ class MachineGroupsCloud(Provider):
             api_version=self._api_version,
             namespace=machine.namespace,
             name=machine.name,
-            patch={"metadata": {"annotations": {_DELETE: value}}},
+            patch={"metadata": {"annotations": {f"{self._api_group}/{_DELETE}": value}}},
         )
         value_of(self._ask(patch), f"machine {machine.namespace}/{machine.name}")
 
     def _scale(self, known: _Known) -> Scale:
-        asked = GetScale(namespace=known.owner.namespace, resource=_resource(known.owner), name=known.owner.name)
+        asked = GetScale(namespace=known.owner.namespace, resource=self._resource(known.owner), name=known.owner.name)
         found: Scale = value_of(self._ask(asked))
         return found
 
@@ -265,7 +272,9 @@ class MachineGroupsCloud(Provider):
             raise ProviderError(f"size increase too large - desired:{size} max:{known.maximum}", CLOUD_ERROR)
         if size < known.minimum:
             raise ProviderError(f"size decrease too large - desired:{size} min:{known.minimum}", CLOUD_ERROR)
-        wanted = PutScale(namespace=known.owner.namespace, resource=_resource(known.owner), scale=scale, replicas=size)
+        wanted = PutScale(
+            namespace=known.owner.namespace, resource=self._resource(known.owner), scale=scale, replicas=size
+        )
         value_of(self._ask(wanted))
 
     def _of(self, group: str) -> _Known:
@@ -273,16 +282,15 @@ class MachineGroupsCloud(Provider):
             raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
         return self._known[group]
 
+    def _resource(self, owner: MachineOwner) -> str:
+        return f"{type(owner).__name__.lower()}s.{self._api_group}"
+
     def _list(self, kind: str) -> list[KubeObject]:
         outcome = self._ask(List(kind=kind, api_version=self._api_version, watched=False))
         if kind == "MachinePool" and outcome.error is not None and outcome.error.is_not_found:
             return []  # not every management cluster serves them
         found: list[KubeObject] = value_of(outcome, f"couldn't list {kind}")
         return found
-
-
-def _resource(owner: MachineOwner) -> str:
-    return f"{type(owner).__name__.lower()}s.{_GROUP}"
 
 
 def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatus | None]:

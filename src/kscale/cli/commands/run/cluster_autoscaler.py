@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "command"]
 
 CLOUDS = ("externalgrpc", "kwok", "clusterapi", "static")
-_CLUSTER_API: Final = "cluster.x-k8s.io"
 _log = logging.getLogger(__name__)
 
 
@@ -249,13 +248,12 @@ _ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 
 async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeBoard, held: ExitStack) -> NodeGroups:
     """Groups of machines of the management cluster. Raises InputError, and RequestFailedError for one that is away."""
-    if os.environ.get("CAPI_GROUP", "") not in ("", _CLUSTER_API):
-        raise InputError(Problem(f"only {_CLUSTER_API} is read", field="CAPI_GROUP"))
     architecture = os.environ.get("CAPI_SCALE_ZERO_DEFAULT_ARCH", "")
     if architecture not in _ARCHITECTURES:
         if architecture:
             _log.error("Unrecognized architecture '%s', falling back to %s", architecture, _ARCHITECTURES[0])
         architecture = _ARCHITECTURES[0]
+    from kscale.objects.machine_groups import CLUSTER_API
     from kscale.world.kubernetes.aiohttp_transport import connect
     from kscale.world.kubernetes.kubeconfig import in_cluster, load_access
     from kscale.world.kubernetes.performer import Performer
@@ -279,10 +277,11 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
         )
         held.callback(_closed, client, asyncio.get_running_loop())
         resources = Resources(client)
+    group = os.environ.get("CAPI_GROUP") or CLUSTER_API
     if version := os.environ.get("CAPI_VERSION"):
-        api_version = f"{_CLUSTER_API}/{version}"
+        api_version = f"{group}/{version}"
     else:
-        api_version = (await resources.of_name(f"machinedeployments.{_CLUSTER_API}")).api_version
+        api_version = (await resources.of_name(f"machinedeployments.{group}")).api_version
     return MachineGroupsCloud(
         blocking(Performer(client, around.clock, resources=resources), asyncio.get_running_loop()),
         board,
