@@ -11,10 +11,12 @@ import msgspec
 from kscale.effects import SECOND, to_text
 from kscale.world.clock import SystemClock
 
-__all__ = ["NAMESPACES", "OF_VPA", "Usage", "autoscalers", "objects"]
+__all__ = ["NAMESPACES", "OF_VPA", "USED", "Usage", "autoscalers", "objects", "place"]
 
 NAMESPACES: Final = 200
 OF_VPA: Final = "autoscaling.k8s.io"
+USED: Final = {False: ("250m",), True: ("245m", "255m")}
+"""What each pod uses, of the 500m that it requests; whether it is another each time that it is asked."""
 HOUR: Final = 3600 * SECOND
 NOW: Final = "<now>"
 

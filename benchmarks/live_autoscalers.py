@@ -5,7 +5,9 @@ them.
 the start and of a round over all workloads, requests of the API included, and memory. Each workload has an HPA or a
 VPA, which nobody has looked at yet when a program starts; nothing has to be scaled, checkpoints are written each round.
 ``--synthetic``: against an API server in memory (no etcd), which also says what it was asked. ``--without-http``: the
-HPA's program in this process, on that server without a connection: CPU time but for the server's.
+HPA's program in this process, on that server without a connection: CPU time but for the server's. ``--turns``: usage is
+another each time, so that every round has every status to write. What was written is held against the library's own
+answers in each (``autoscaler_answers.py``), upstream's too.
 """
 
 from __future__ import annotations
@@ -18,17 +20,20 @@ import ssl
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from autoscaled_workloads import NAMESPACES, OF_VPA, Usage, autoscalers, objects
+from autoscaled_workloads import NAMESPACES, OF_VPA, USED, Usage, autoscalers, objects
+from autoscaler_answers import check_recommendations, check_statuses
 from prometheus_client.parser import text_string_to_metric_families
 from synthetic_autoscalers import SyntheticWorkloads, WorkloadsServer
 
 from e2e.control_plane import ControlPlane
 from e2e.duel.programs import Player
 from e2e.metrics_server import FakeMetrics
+from kscale.cli import collector
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.drivers.vpa_definitions import vpa_definitions
@@ -40,12 +45,17 @@ from kscale.world.metrics.rest import RESTMetrics
 
 FAST: Final = ("--kube-api-qps=2000", "--kube-api-burst=2000", "--v=0")
 SYNCS: Final = 100
+STATUS_WRITES: Final = "PATCH horizontalpodautoscalers.autoscaling/status"
 LOOKS: Final = 1.0
 PROGRAMS: Final = {
     "horizontal": ("horizontal_pod_autoscaler_controller_reconciliations_total", {}),
     "vpa-recommender": ("vpa_recommender_execution_latency_seconds_count", {"step": "total"}),
 }
 """What counts its rounds: of the HPA those of one object, of the recommender those over all."""
+KINDS: Final = {
+    "horizontal": "/apis/autoscaling/v2/horizontalpodautoscalers",
+    "vpa-recommender": f"/apis/{OF_VPA}/v1/verticalpodautoscalers",
+}
 FLAGS: Final = {
     "horizontal": (
         "--horizontal-pod-autoscaler-sync-period=15s",
@@ -101,7 +111,7 @@ class Measured(FakeMetrics):
 
     def __init__(self, plane: ControlPlane, workloads: int, pods: int) -> None:
         super().__init__(plane, lambda *_: None)
-        self._texts = Usage(workloads, pods, "250m")
+        self._texts = Usage(workloads, pods, *USED[False])
 
     async def _list(self, path: str, selector: str) -> bytes:
         self.listed += 1
@@ -127,7 +137,9 @@ def real(directory: Path, given: argparse.Namespace) -> None:
             async with Measured(plane, given.workloads, given.pods) as metrics:
                 clock = SystemClock()
                 metrics.now = lambda: to_text(clock.now())
-                return await measured(plane, plane.token, program, binaries, given)
+                found = await measured(plane, plane.token, program, binaries, given)
+            check(program, lambda path: plane.ask("GET", path), given)
+            return found
 
         for program in given.program or PROGRAMS:
             for binaries in dict.fromkeys((given.upstream, None)):
@@ -142,7 +154,25 @@ def synthetic(directory: Path, given: argparse.Namespace) -> None:
             at.mkdir()
             with SyntheticWorkloads(at, program, given.workloads, given.pods, turns=given.turns) as plane:
                 print(asyncio.run(measured(plane, plane.token, program, binaries, given)), flush=True)
-                print("   requests:", ", ".join(f"{count} {name}" for name, count in plane.counts().most_common(8)))
+                counts = plane.counts()
+                print("   requests:", ", ".join(f"{count} {name}" for name, count in counts.most_common(8)))
+                check(program, plane.ask, given)
+                if program == "horizontal" and not given.turns:
+                    assert counts[STATUS_WRITES] == given.workloads, "each status is written once"
+
+
+def check(program: str, ask: Callable[[str], Mapping[str, Any]], given: argparse.Namespace) -> None:
+    """What was written. ``ask`` reads a list of the API."""
+    begun = SystemClock().now()
+    items = ask(KINDS[program])["items"]
+    statuses = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each["status"] for each in items}
+    if program == "horizontal":
+        usage = Usage(given.workloads, given.pods, *USED[given.turns])
+        count = check_statuses(statuses, usage, range(len(USED[given.turns])), given.workloads, given.pods, begun)
+    else:
+        checkpoints = ask(f"/apis/{OF_VPA}/v1/verticalpodautoscalercheckpoints")["items"]
+        count = check_recommendations(statuses, checkpoints, given.workloads, given.pods, begun)
+    print(f"   answers: {len(statuses)} statuses, {count} of them as the library decides", flush=True)
 
 
 async def measured(
@@ -212,11 +242,15 @@ def counted(url: str, token: str, name: str, labels: dict[str, str]) -> float:
 
 
 async def without_http(given: argparse.Namespace) -> None:
-    """CPU seconds of each round of the HPA's program, and what it asked for."""
+    """CPU seconds of each round of the HPA's program, and what it asked for. The collector is as in a process of the
+    command's own, and does not walk the server's objects: they would be in another."""
+    collector.start()
     server = WorkloadsServer("horizontal", given.workloads, given.pods, turns=given.turns)
+    collector.started()
     client = Client(server, SystemClock(), qps=-1)
     options = HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=SYNCS)
     surroundings: list[Surroundings] = []
+    written = 0
 
     def build(around: Surroundings) -> Program:
         surroundings.append(around)
@@ -236,9 +270,14 @@ async def without_http(given: argparse.Namespace) -> None:
                 process.result()
         cpu = time.process_time() - begun - (server.spent - spent)
         print(f"round {number}: {cpu:.2f} s CPU; asked: {dict(server.counts - asked)}", flush=True)
+        written = server.counts[STATUS_WRITES]
+        wanted = number if given.turns else 1
+        assert wanted * given.workloads <= written < (wanted + 1) * given.workloads, written
+        assert not any(name.endswith("/scale") and name.startswith("PUT") for name in server.counts), server.counts
         spent, asked, begun = server.spent, server.counts.copy(), time.process_time()
     stop.set()
     await process
+    check("horizontal", lambda path: {"items": server.all(path.rpartition("/")[2] + ".autoscaling")}, given)
 
 
 def reconciled(around: Surroundings) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from autoscaled_workloads import NAMESPACES, Usage, autoscalers, objects
+from autoscaled_workloads import NAMESPACES, USED, Usage, autoscalers, objects
 from synthetic_api import SyntheticServer, forwarded, serve
 
 from e2e.building import control_plane
@@ -45,7 +45,7 @@ class WorkloadsServer(FakeApiServer):
         self.counts: Counter[str] = Counter()
         self.spent = 0.0
         self._asked: Counter[tuple[str, str]] = Counter()
-        self._usage = Usage(workloads, pods, *(("245m", "255m") if turns else ("250m",)))
+        self._usage = Usage(workloads, pods, *USED[turns])
         by_kind = {each.kind: each for each in self.served.values()}
         for i in range(NAMESPACES):
             self._add(by_kind["Namespace"], {"metadata": {"name": f"ns{i}"}})
@@ -129,6 +129,10 @@ class SyntheticWorkloads(SyntheticServer):
     def program(self) -> Path:
         """What holds upstream's controllers (built with Go)."""
         return control_plane()
+
+    def ask(self, path: str) -> Any:
+        """The answer to a GET."""
+        return json.loads(self._ask(path))
 
     def counts(self) -> Counter[str]:
         """Requests so far, by what they ask."""

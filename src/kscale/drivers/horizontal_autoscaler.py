@@ -222,7 +222,7 @@ class HorizontalAutoscaler:
                 options=self.options,
                 selectors=controller.selectors,
                 mapper=mapper,
-                within=self.options.sync_period_ns // 3,
+                within=self.options.sync_period_ns,
                 before=self._before,
             )
             self._before = None

@@ -170,16 +170,23 @@ class Live:
             raise faults.exceptions[0] from None
 
     async def run(
-        self, machine: Machine, scope: Scope | None = None, spent: Callable[[int], None] | None = None
+        self,
+        machine: Machine,
+        scope: Scope | None = None,
+        spent: Callable[[int], None] | None = None,
+        *,
+        brief: bool = False,
     ) -> Any:
         """What a machine returns. Cancelled, it closes the machine after the step that it is in. ``spent`` is told of
-        each step how many nanoseconds it took, also of those of machines that it runs or starts."""
+        each step how many nanoseconds it took, also of those of machines that it runs or starts. ``brief``: its own
+        steps are taken on the loop, too."""
         scope = scope or self.scope
         steps = machine(self._clock.now())
         outcome: Outcome | None = None
         try:
             while True:
-                found, took = await self._stepper.advance(steps, outcome)
+                taken = self._stepper.taken_here(steps, outcome) if brief else None
+                found, took = taken or await self._stepper.advance(steps, outcome)
                 if spent is not None:
                     spent(took)
                 if isinstance(found, Done):
@@ -197,8 +204,8 @@ class Live:
             case Wait(duration=duration, jitter=jitter):
                 seconds = max(duration, 0) * (1 + self._rng.random() * jitter) / _SECOND
                 return self._outcome(await scope.limit(asyncio.sleep(seconds)))
-            case Together(machines=machines, at_most=at_most):
-                return self._outcome(await self._together(machines, at_most, scope, spent))
+            case Together():
+                return self._outcome(await self._together(action, scope, spent))
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
@@ -218,23 +225,26 @@ class Live:
         error = found if isinstance(found, ApiError) else None
         return Outcome(at=self._clock.now(), value=None if error else found, error=error)
 
-    async def _together(
-        self, machines: tuple[Machine, ...], at_most: int | None, scope: Scope, spent: Callable[[int], None] | None
-    ) -> list[Any]:
-        if at_most is not None and at_most < 1:
-            raise ValueError(f"{at_most} machines at a time never end")
-        places = asyncio.Semaphore(len(machines) if at_most is None else at_most)
+    async def _together(self, asked: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
+        """Each place takes the next machine when it is free: a task of each would cost as much as what it does."""
+        count = len(asked.machines)
+        places = count if asked.at_most is None else min(asked.at_most, count)
+        if asked.at_most is not None and asked.at_most < 1:
+            raise ValueError(f"{asked.at_most} machines at a time never end")
+        left = iter(enumerate(asked.machines))
+        found: list[Any] = [None] * count
 
-        async def one(machine: Machine) -> Any:
-            async with places:
-                return await self.run(machine, scope, spent)
+        async def one_after_the_other() -> None:
+            for number, machine in left:
+                found[number] = await self.run(machine, scope, spent, brief=asked.brief)
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(machine)) for machine in machines]
+                for _ in range(places):
+                    group.create_task(one_after_the_other())
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return found
 
 
 async def drive(

@@ -68,6 +68,11 @@ class Stepper:
         self._due: list[_Step] = []
         self._task: asyncio.Task[None] | None = None
 
+    def taken_here(self, steps: Steps[Any], outcome: Outcome | None) -> Taken | None:
+        """The next step of a machine, on the loop; None: what it looks at is another's just now. Raises what the
+        machine raises."""
+        return None if self._turn.locked() else _step(steps, outcome, self._clock)
+
     async def advance(self, steps: Steps[Any], outcome: Outcome | None) -> Taken:
         """The next step of a machine; ``outcome`` None: its first. Raises what the machine raises. Cancelled, it is
         left once no thread is in the machine."""

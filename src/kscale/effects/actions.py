@@ -53,11 +53,13 @@ class Wait(msgspec.Struct, frozen=True):
 class Together(msgspec.Struct, frozen=True, kw_only=True):
     """Run machines side by side, ``at_most`` so many at a time (None: all), begun in their order.
 
-    Gives the list of what they return, when the last has ended.
+    Gives the list of what they return, when the last has ended. ``brief``: each of their steps takes well under a
+    millisecond, so that nobody needs to be spared waiting for one; not those of machines that they run in turn.
     """
 
     machines: tuple[Machine, ...]
     at_most: int | None = None
+    brief: bool = False
 
 
 class Within(msgspec.Struct, frozen=True):

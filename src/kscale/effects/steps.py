@@ -40,9 +40,13 @@ class Progress:
         yield from self.act(Wait(0))
         return self.now
 
-    def together(self, machines: Sequence[Machine], *, at_most: int | None = None) -> StepsOf[Together, list[Any]]:
-        """What the machines return, in their order; ``at_most`` so many are under way at a time (None: all)."""
-        found: list[Any] = (yield from self.act(Together(machines=tuple(machines), at_most=at_most))).value
+    def together(
+        self, machines: Sequence[Machine], *, at_most: int | None = None, brief: bool = False
+    ) -> StepsOf[Together, list[Any]]:
+        """What the machines return, in their order; ``at_most`` so many are under way at a time (None: all).
+        ``brief``: each of their steps takes well under a millisecond."""
+        action = Together(machines=tuple(machines), at_most=at_most, brief=brief)
+        found: list[Any] = (yield from self.act(action)).value
         return found
 
     def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:

@@ -151,7 +151,7 @@ class _Batch:
             turns.setdefault(hpa.namespace, len(turns))
         live = [each for each in runs if each.record is None and each.problem is None]
         live.sort(key=lambda each: (not self.rescales[each.row], turns[self.hpas[each.row].namespace]))
-        yield from self.progress.together([partial(self._live, each) for each in live], at_most=at_most)
+        yield from self.progress.together([partial(self._live, each) for each in live], at_most=at_most, brief=True)
         return self._result(runs)
 
     def _register(self) -> None:

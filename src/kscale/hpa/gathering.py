@@ -44,7 +44,7 @@ def gather_scales(
     if not rows:
         return dict(known)
     machines = [partial(_scale_of, hpas[row], resources[row]) for row in rows]
-    found = yield from progress.together(machines, at_most=at_most)
+    found = yield from progress.together(machines, at_most=at_most, brief=True)
     return {**known, **{keys[row]: scale for row, scale in zip(rows, found, strict=True)}}
 
 
@@ -53,7 +53,7 @@ def gather_metrics(progress: Progress, questions: Sequence[GetMetric], at_most: 
     answers: list[Any] = []
     if questions:
         machines = [partial(_answer_to, each) for each in questions]
-        answers = yield from progress.together(machines, at_most=at_most)
+        answers = yield from progress.together(machines, at_most=at_most, brief=True)
     return GatheredMetrics(dict(zip(questions, answers, strict=True)))
 
 

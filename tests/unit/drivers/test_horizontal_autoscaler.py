@@ -172,6 +172,25 @@ def test_it_goes_on_each_sync_period() -> None:
     scenario(case)
 
 
+def test_a_round_that_writes_for_long_asks_once() -> None:
+    """Forty statuses take more than a third of a period to write; metrics are asked for once a namespace and sync."""
+
+    async def case(world: World) -> None:
+        for i in range(40):
+            world.deploy(f"w{i}", 500)
+            world.autoscale(f"w{i}")
+        async with running(world):
+            await asyncio.sleep(12)
+            assert all(world.reasons(f"w{i}") for i in range(40))
+            asked = [path for path in world.server.asked("GET") if "metrics" in path]
+            assert len(asked) == 1
+
+    async def main(api: FakeApi) -> None:
+        await case(World(api))
+
+    against_fake(main, delay=0.9)
+
+
 def test_its_queue_is_measured() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500, 500)

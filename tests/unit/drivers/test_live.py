@@ -318,6 +318,45 @@ class CountingExecutor(ThreadPoolExecutor):
         return super().submit(*call, **named)
 
 
+def test_brief_steps_are_taken_on_the_loop() -> None:
+    """Those of their company are not. While the turn is another's, they go to the thread, and wait for it."""
+
+    def machine(now: Moment) -> Steps[list[int]]:
+        before = threading.get_ident()
+        yield from Progress(now).act(IncreaseSize(group="g", delta=1))
+        return [before, threading.get_ident()]
+
+    def all_of_them(now: Moment) -> Steps[tuple[int, list[list[int]]]]:
+        found = yield from Progress(now).together([machine] * 4, at_most=1, brief=True)
+        return threading.get_ident(), found
+
+    async def main(*, taken: bool) -> tuple[int, list[list[int]]]:
+        turn, released = asyncio.Lock(), list[bool]()
+
+        def release() -> None:
+            released.append(True)
+            turn.release()
+
+        async def perform(_: Action) -> Outcome:
+            if taken and not released:
+                await turn.acquire()
+                asyncio.get_running_loop().call_later(0.01, release)
+            return Outcome(at=0)
+
+        async with Live(perform, SystemClock(), worker=worker, turn=turn) as live:
+            found: tuple[int, list[list[int]]] = await live.run(all_of_them)
+            assert taken == bool(released)
+            return found
+
+    here = threading.get_ident()
+    with ThreadPoolExecutor(1) as worker:
+        thread, found = asyncio.run(main(taken=False))
+        assert thread != here
+        assert found == [[here, here]] * 4
+        _, found = asyncio.run(main(taken=True))
+        assert found[0] == [here, thread]
+
+
 def test_steps_that_are_due_together_go_to_the_thread_together() -> None:
     """A hundred machines of three steps: not three hundred ways to the thread. A fault of one is that one's."""
 

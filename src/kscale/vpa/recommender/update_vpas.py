@@ -60,7 +60,7 @@ def update_vpas_steps(
     results = recommend_for(state, list(state.observed_vpas()), progress.now, diagnostics, Quality(tally), advice)
     written = [_write(result, diagnostics) for result in results if result.status_written]
     if written:
-        yield from progress.together(written, at_most=state.options.update_worker_count)
+        yield from progress.together(written, at_most=state.options.update_worker_count, brief=True)
     _count_objects(state, tally)
     yield from progress.observe(*tally.observations())
     return results
