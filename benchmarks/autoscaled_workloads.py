@@ -11,12 +11,13 @@ import msgspec
 from kscale.effects import SECOND, to_text
 from kscale.world.clock import SystemClock
 
-__all__ = ["NAMESPACES", "OF_VPA", "USED", "Usage", "autoscalers", "objects", "place"]
+__all__ = ["MEMORY", "NAMESPACES", "OF_VPA", "USED", "Usage", "autoscalers", "objects", "place"]
 
 NAMESPACES: Final = 200
 OF_VPA: Final = "autoscaling.k8s.io"
 USED: Final = {False: ("250m",), True: ("245m", "255m")}
 """What each pod uses, of the 500m that it requests; whether it is another each time that it is asked."""
+MEMORY: Final = "200Mi"
 HOUR: Final = 3600 * SECOND
 NOW: Final = "<now>"
 
@@ -79,7 +80,7 @@ class Usage:
     def __init__(self, workloads: int, pods: int, *cpus: str) -> None:
         self._by_namespace: list[dict[str, dict[str, bytes]]] = []
         for cpu in cpus:
-            usage = [{"name": "c", "usage": {"cpu": cpu, "memory": "200Mi"}}]
+            usage = [{"name": "c", "usage": {"cpu": cpu, "memory": MEMORY}}]
             found: dict[str, dict[str, bytes]] = {}
             for i in range(workloads):
                 namespace, _, name = place(i).partition("/")

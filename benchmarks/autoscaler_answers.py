@@ -9,13 +9,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from autoscaled_workloads import MEMORY, USED, Usage, autoscalers, objects, place
+
 import kscale
-from autoscaled_workloads import Usage, autoscalers, objects, place
 from kscale.effects import Moment, to_text
-from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.decode import to_dict
 from kscale.objects.quantity import Quantity
 from kscale.objects.scale import scale_of_workload
-from kscale.objects.vpa import VerticalPodAutoscalerCheckpoint
+from kscale.series.columns import SeriesKey
+from kscale.series.usage_reader import UsageBatch
 
 __all__ = ["check_recommendations", "check_statuses", "sample_of"]
 
@@ -32,7 +35,7 @@ def check_statuses(
     statuses: Mapping[str, Any], usage: Usage, turns: Iterable[int], workloads: int, pods: int, now: Moment
 ) -> int:
     """The statuses of HPAs by ``namespace/name``: the sizes of all, and of a sample whatever :func:`kscale.hpa.decide`
-    says of the same objects and of one of the ``turns`` of their usage, but for times. Gives how large the sample is."""
+    says of the same objects and of one of the ``turns`` of their usage, but for times. Gives the sample's size."""
     assert len(statuses) == workloads
     sizes = {(each["currentReplicas"], each["desiredReplicas"]) for each in statuses.values()}
     assert sizes == {(pods, pods)}, sizes
@@ -44,7 +47,7 @@ def check_statuses(
     for turn in turns:
         metrics = kscale.hpa.MetricLists(resource=True)
         for namespace, name in (key.split("/") for key in sorted(chosen)):
-            text = usage.listed(_METRICS.format(namespace), f"app={name}", to_text(now), turn)
+            text = usage.listed(_METRICS.format(namespace), f"app={name}", to_text(now) or "", turn)
             assert not metrics.read_pod_metrics(text)
         found = kscale.hpa.decide(hpas, scales, there, metrics, now=now)
         for row, key in enumerate(found.keys):
@@ -58,9 +61,9 @@ def check_statuses(
 def check_recommendations(
     statuses: Mapping[str, Any], checkpoints: Sequence[Mapping[str, Any]], workloads: int, pods: int, now: Moment
 ) -> int:
-    """The statuses of VPAs by ``namespace/name``: all recommend, and of a sample the targets are those that
-    :func:`kscale.vpa.recommend` gives for the same pods and the checkpoints that were written, and lie between the
-    bounds. Gives how large the sample is."""
+    """The statuses of VPAs by ``namespace/name``: all recommend, each has one checkpoint, and of a sample the targets
+    are those that :func:`kscale.vpa.recommend` gives for the same pods and the same usage, and lie between the bounds
+    (which depend on how often it was asked). Gives the sample's size."""
     assert len(statuses) == workloads
     assert all(each.get("recommendation", {}).get("containerRecommendations") for each in statuses.values())
     written = Counter(f"{each['metadata']['namespace']}/{each['spec']['vpaObjectName']}" for each in checkpoints)
@@ -68,12 +71,7 @@ def check_recommendations(
     chosen = {place(i) for i in sample_of(workloads)}
     vpas = [each for _, each in autoscalers("vpa-recommender", workloads, pods) if _key(each) in chosen]
     there = [each for key, each in objects(workloads, pods) if _workload(key) in chosen]
-    held = [
-        from_dict(each, VerticalPodAutoscalerCheckpoint)
-        for each in checkpoints
-        if f"{each['metadata']['namespace']}/{each['spec']['vpaObjectName']}" in chosen
-    ]
-    report = kscale.vpa.recommend([*there, *vpas], [], checkpoints=held, now=now)
+    report = kscale.vpa.recommend([*there, *_replica_sets(there), *vpas], [_history(there, now)], now=now)
     advised = {f"{each.namespace}/{each.vpa}": each for each in report.containers}
     assert advised.keys() == chosen
     for key, advice in advised.items():
@@ -87,6 +85,34 @@ def check_recommendations(
             assert (target, uncapped) == (own.target, own.uncapped_target), (key, resource, found, own)
             assert low <= target <= high, (key, resource, found)
     return len(chosen)
+
+
+def _replica_sets(there: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What owns the pods: a live recommender goes by selectors, and needs none."""
+    made = []
+    for each in there:
+        if each["kind"] == "Deployment":
+            of = each["metadata"]
+            owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": of["name"], "uid": of["uid"]}
+            owner["controller"] = True
+            metadata = {"namespace": of["namespace"], "name": f"{of['name']}-x", "uid": "u", "ownerReferences": [owner]}
+            made.append({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": {}})
+    return made
+
+
+def _history(there: Sequence[Mapping[str, Any]], now: Moment) -> UsageBatch:
+    """One sample of each container: what :data:`~autoscaled_workloads.USED` says."""
+    pods = [each["metadata"] for each in there if each["kind"] == "Pod"]
+    count = len(pods)
+    (cpu,) = USED[False]
+    return UsageBatch(
+        keys=[SeriesKey(each["namespace"], each["name"], "c") for each in pods],
+        workloads=[""] * count,
+        series=np.arange(count, dtype=np.int32),
+        time=np.full(count, now, np.int64),
+        cpu=np.full(count, Quantity(cpu).approximate_float()),
+        memory=np.full(count, Quantity(MEMORY).approximate_float()),
+    )
 
 
 def _amount(resource: str, text: str) -> int:
