@@ -55,39 +55,42 @@ def alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Growing:
-    """A one-dimensional array with room at the end."""
+    """A one-dimensional array with room at the end. ``array``: the entries (a view: valid until the next growth)."""
 
-    __slots__ = ("_data", "size")
+    __slots__ = ("_data", "array", "size")
 
     def __init__(self, dtype: Any) -> None:
         self._data = np.zeros(16, dtype=dtype)
         self.size = 0
+        self.array: NDArray[Any] = self._data[:0]
 
     def extend_to(self, size: int) -> None:
         """Make room for ``size`` entries; new ones are zero."""
+        if size <= self.size:
+            return
         if size > len(self._data):
             bigger = np.zeros(max(size, 2 * len(self._data), 16), dtype=self._data.dtype)
-            bigger[: self.size] = self._data[: self.size]
+            bigger[: self.size] = self.array
             self._data = bigger
-        self.size = max(self.size, size)
+        self._resize(size)
+
+    def __reduce__(self) -> tuple[Any, tuple[NDArray[Any]]]:
+        """The entries without the room at the end."""
+        return Growing.of, (self.array,)
+
+    def _resize(self, size: int) -> None:
+        self.size = size
+        self.array = self._data[:size]
 
     def append(self, value: Any) -> None:
         """One more entry."""
-        size = self.size
-        if size == len(self._data):
-            self.extend_to(size + 1)
-        self._data[size] = value
-        self.size = size + 1
+        self.extend_to(self.size + 1)
+        self._data[self.size - 1] = value
 
     def truncate(self, size: int) -> None:
         """Only the first entries are left."""
         self._data[size : self.size] = 0
-        self.size = size
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """The entries (a view: valid until the next growth)."""
-        return self._data[: self.size]
+        self._resize(size)
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> Growing:
@@ -98,7 +101,8 @@ class Growing:
 
     def adopt(self, array: NDArray[Any]) -> None:
         """Take an array's memory as the entries."""
-        self._data, self.size = array, len(array)
+        self._data = array
+        self._resize(len(array))
 
     def view(self) -> Growing:
         """The same entries without the room at the end."""
