@@ -6,14 +6,14 @@ pods at once. Values of objects and external metrics are asked for one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import ApiError, GetMetric, Outcome, Progress
+from kscale.effects import Action, GetMetric, Progress, StepsOf, as_if_done
 from kscale.errors import InputError
 from kscale.hpa.batch_pods import BatchPods, SelectedPods, ranges
 from kscale.hpa.batch_samples import JoinedUsage, join_usage
@@ -28,6 +28,8 @@ from kscale.objects.autoscaling import ObjectMetricSource, PodsMetricSource
 from kscale.objects.pod_metrics import PodUsage
 
 __all__ = ["AskedMetrics", "MetricTargets", "ask_metrics", "questions"]
+
+_T = TypeVar("_T")
 
 _UTILIZATION: Final = MODES.index("utilization")
 _PER_POD: Final = np.array([mode.endswith("per_pod") for mode in MODES], np.bool_)
@@ -362,15 +364,12 @@ class _Asking:
             raise found
         return found
 
-    def _run(self, query: Generator[Any, Outcome, Any]) -> Any:
-        try:
-            action = next(query)
-            while True:
-                found = self.metrics(action)
-                refused = isinstance(found, ApiError)
-                action = query.send(Outcome(at=0, error=found) if refused else Outcome(at=0, value=found))
-        except StopIteration as stop:
-            return stop.value
+    def _run(self, query: StepsOf[GetMetric, _T]) -> _T:
+        return as_if_done(query, now=0, respond=self._respond).value
+
+    def _respond(self, action: Action) -> Any:
+        assert isinstance(action, GetMetric)
+        return self.metrics(action)
 
 
 def _distinct(groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from kscale.drivers.vpa_admission import AdmissionController
+from kscale.effects import Action, Moment, Outcome, run_virtually
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.world.simulated.patches import json_patch
@@ -37,12 +39,10 @@ class Admitting:
             "object": data,
         }
         body = msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-        steps = self._controller.review(body, now)
-        try:
-            action = next(steps)
-            while True:
-                action = steps.send(msgspec.structs.replace(self._world.perform(action, now), at=now))
-        except StopIteration as end:
-            answer: Any = msgspec.json.decode(end.value.body)["response"]
+        reviewed = run_virtually(partial(self._controller.review, body), self._at_once, now=now)
+        answer: Any = msgspec.json.decode(reviewed.body)["response"]
         patch = answer.get("patch")
         return from_dict(json_patch(data, msgspec.json.decode(base64.b64decode(patch))), Pod) if patch else pod
+
+    def _at_once(self, action: Action, now: Moment) -> Outcome:
+        return msgspec.structs.replace(self._world.perform(action, now), at=now)
