@@ -10,6 +10,7 @@ import msgspec
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.groups import members_of, recognise_groups
 from kscale.capacity.templates import with_templates
+from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -25,7 +26,7 @@ def loop_groups(
     groups: Iterable[NodeGroup],
     *,
     options: AutoscalingOptions | None = None,
-    now: datetime | None = None,
+    now: datetime | Moment | None = None,
     known: Collection[str] = (),
 ) -> tuple[list[NodeGroup], dict[str, NodeTemplate]]:
     """The groups with their sizes, and the templates that the description settles, by id.
@@ -35,8 +36,10 @@ def loop_groups(
     the group has, or is of a group that is still to be made. ``known``: groups whose template an earlier loop
     remembers; ``options`` and ``now`` as in :func:`~kscale.capacity.templates.with_templates`.
 
-    Raises InputError that names every group for which there is nothing to model a node on.
+    Raises InputError that names every group for which there is nothing to model a node on, and for a ``now`` that is no
+    moment.
     """
+    time = None if now is None else moment(now)
     nodes = snapshot.columns.objects
     found: list[NodeGroup] = []
     settled: list[NodeGroup] = []
@@ -52,7 +55,7 @@ def loop_groups(
             text = "no template, and no node of the group to model one on"
             problems.append(Problem(text, object=f"node group {group.id}"))
     try:
-        made = with_templates(cluster, snapshot, settled, options=options, now=now)
+        made = with_templates(cluster, snapshot, settled, options=options, now=time)
     except InputError as error:
         problems += error.problems
     if problems:

@@ -11,6 +11,7 @@ import numpy as np
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.templates import TaintConfig
 from kscale.capacity.groups import group_template, members_of
+from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup
@@ -26,15 +27,17 @@ def with_templates(
     groups: Iterable[NodeGroup],
     *,
     options: AutoscalingOptions | None = None,
-    now: datetime | None = None,
+    now: datetime | Moment | None = None,
 ) -> list[NodeGroup]:
     """The groups, each with its ``template`` (:func:`~kscale.capacity.groups.group_template`) and ``target_size``.
 
     ``options``: the autoscaler's, for which taints are left out and which DaemonSets are forced; ``now``: a node that
     became ready less than a minute before is no good example (None: it is one).
 
-    Raises InputError that names every group for which there is nothing to model a node on.
+    Raises InputError that names every group for which there is nothing to model a node on, and for a ``now`` that is no
+    moment.
     """
+    time = None if now is None else moment(now)
     nodes = snapshot.columns.objects
     daemonsets = list(cluster.all("DaemonSet"))
     options = options or AutoscalingOptions()
@@ -55,7 +58,7 @@ def with_templates(
                 daemonsets=daemonsets,
                 csi_nodes=snapshot.informers.csi_nodes,
                 resource_slices=snapshot.informers.resource_slices,
-                now=None if now is None else now.timestamp(),
+                now=time,
                 force_daemonsets=options.force_ds,
                 taints=taints,
             )

@@ -79,28 +79,30 @@ class HorizontalController:
 
     def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
         """A new HPA, or one with another spec: known before it is due, and due at once (legacy: after a period)."""
+        time = moment(now)
         key = _key(hpa)
         kept = self.kept.rest(key)
         # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
         if self.selectors.put_if_absent(*_names(hpa), None if kept is None else kept.selector):
             self.num_horizontal_pod_autoscalers += 1
         if self.options.legacy:
-            self._add_rate_limited(key, moment(now))
+            self._add_rate_limited(key, time)
         else:
-            self._queue.add(key, moment(now))
+            self._queue.add(key, time)
 
     def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
         """A change of an HPA from ``old`` to ``new``, or a resync. Only another generation is as good as a new
         object."""
+        time = moment(now)
         if (
             isinstance(old, HorizontalPodAutoscaler)
             and isinstance(new, HorizontalPodAutoscaler)
             and self.options.enabled("HPAGeneration")
             and old.metadata.generation != new.metadata.generation
         ):
-            self.added(new, now=now)
+            self.added(new, now=time)
         else:
-            self._add_rate_limited(_key(new), moment(now))
+            self._add_rate_limited(_key(new), time)
 
     def deleted(self, hpa: Seen) -> None:
         """An HPA is gone. Its histories stay until its key comes up and the object is not found."""
@@ -123,7 +125,7 @@ class HorizontalController:
         """All keys to reconcile now, for a batch, however many workers there are."""
         return self._queue.take_all(moment(now))
 
-    def waiting(self, now: Moment) -> set[str]:
+    def waiting(self, now: datetime | Moment) -> set[str]:
         """What :meth:`take_all` would take."""
         return self._queue.waiting(now)
 
@@ -167,14 +169,14 @@ class HorizontalController:
             self._add_rate_limited(key, time)
         self._queue.done(key, time)
 
-    def done_all(self, found: Reconciled, *, now: datetime | Moment, ended: Moment) -> None:
+    def done_all(self, found: Reconciled, *, now: datetime | Moment, ended: datetime | Moment) -> None:
         """A batch that was begun ``now`` has ended, and found this; those that it had no time for are due at once."""
+        due, over = self._next_sync(moment(now)), moment(ended, "ended")
         self.kept.put(found.keys, found.histories, found.rest)
-        due = self._next_sync(moment(now))
-        self._queue.done_until(found.keys, due, ended)
+        self._queue.done_until(found.keys, due, over)
         for key in found.unfinished:
-            self._queue.add(key, ended)
-            self._queue.done(key, ended)
+            self._queue.add(key, over)
+            self._queue.done(key, over)
 
     def left_alone(self, key: str, *, now: datetime | Moment) -> None:
         """A key was taken, and nothing was done; it comes up again after a sync period."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime
 
 from kscale.drivers.queue_metrics import QueueMetrics
+from kscale.effects import Moment, moment
 
 __all__ = ["WorkQueue"]
 
 
 class WorkQueue:
-    """Keys that wait, keys that are ready, keys that are worked on. Times are int64 nanoseconds.
+    """Keys that wait, keys that are ready, keys that are worked on. Times are aware datetimes or
+    moments; InputError for anything else.
 
     A key is ready at most once, and never worked on twice at a time: added while it is, it is ready again when
     :meth:`done`. ``metrics`` is told of all that happens. Single owner: not for use from several threads at once.
@@ -43,17 +46,19 @@ class WorkQueue:
         self._heap = [(due + by, number, key) for due, number, key in self._heap]
         self.metrics.clock_set(by)
 
-    def add(self, key: str, now: int) -> None:
+    def add(self, key: str, now: datetime | Moment) -> None:
         """Make a key ready."""
+        time = moment(now)
         if key in self._unclean:
             return
-        self.metrics.added(key, now)
+        self.metrics.added(key, time)
         self._unclean.add(key)
         if key not in self._working:
             self._ready.append(key)
 
-    def add_after(self, key: str, due: int) -> None:
+    def add_after(self, key: str, due: datetime | Moment) -> None:
         """Make a key ready at ``due``; one that already waits keeps the earlier time."""
+        due = moment(due, "due")
         self.metrics.retried()
         known = self._due.get(key)
         if known is not None and known <= due:
@@ -62,28 +67,30 @@ class WorkQueue:
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, key))
 
-    def take(self, now: int) -> str | None:
+    def take(self, now: datetime | Moment) -> str | None:
         """The next key to work on, or None: nothing is ready yet."""
-        self._wake(now)
+        time = moment(now)
+        self._wake(time)
         if not self._ready:
             return None
         key = self._ready.popleft()
         self._unclean.discard(key)
         self._working.add(key)
-        self.metrics.taken(key, now)
+        self.metrics.taken(key, time)
         return key
 
-    def take_all(self, now: int) -> list[str]:
+    def take_all(self, now: datetime | Moment) -> list[str]:
         """The keys to work on, one after the other."""
-        self._wake(now)
+        time = moment(now)
+        self._wake(time)
         found = list(self._ready)
         self._ready.clear()
         self._unclean.difference_update(found)
         self._working.update(found)
-        self.metrics.taken_all(found, now)
+        self.metrics.taken_all(found, time)
         return found
 
-    def _wake(self, now: int) -> None:
+    def _wake(self, now: Moment) -> None:
         """Those that have waited long enough are ready."""
         heap, waiting = self._heap, self._due
         while heap and heap[0][0] <= now:
@@ -92,25 +99,27 @@ class WorkQueue:
                 del waiting[key]
                 self.add(key, due)
 
-    def waiting(self, now: int) -> set[str]:
+    def waiting(self, now: datetime | Moment) -> set[str]:
         """The keys that may be taken by then, if none is added."""
-        return {*self._ready, *(key for key, due in self._due.items() if due <= now)}
+        time = moment(now)
+        return {*self._ready, *(key for key, due in self._due.items() if due <= time)}
 
     @property
     def ready(self) -> bool:
         """Whether a key waits for nothing but somebody to take it."""
         return bool(self._ready)
 
-    def done(self, key: str, now: int) -> None:
+    def done(self, key: str, now: datetime | Moment) -> None:
         """Work on a key is over."""
-        self.metrics.done(key, now)
+        self.metrics.done(key, moment(now))
         self._working.discard(key)
         if key in self._unclean:
             self._ready.append(key)
 
-    def done_until(self, keys: Sequence[str], due: int, now: int) -> None:
+    def done_until(self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment) -> None:
         """Work on keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and :meth:`done` of
         one after the other."""
+        due, time = moment(due, "due"), moment(now)
         waiting, heap = self._due, self._heap
         for key in keys:
             known = waiting.get(key)
@@ -122,13 +131,13 @@ class WorkQueue:
         if self._unclean:
             self._ready.extend(key for key in keys if key in self._unclean)
         self.metrics.retried(len(keys))
-        self.metrics.done_all(keys, now)
+        self.metrics.done_all(keys, time)
 
-    def due(self, key: str) -> int | None:
+    def due(self, key: str) -> Moment | None:
         """When a waiting key becomes ready; None: it does not wait."""
         return self._due.get(key)
 
-    def next_due(self) -> int | None:
+    def next_due(self) -> Moment | None:
         """When the first of the waiting keys becomes ready; None: none waits."""
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from kscale.effects.actions import Action, InBackground, Steps, Together, Wait, Within
 from kscale.effects.answers import ANSWERS
 from kscale.effects.deferred import Deferred
-from kscale.effects.moments import Moment
+from kscale.effects.moments import Moment, moment
 from kscale.effects.outcomes import ApiError, Outcome
 from kscale.effects.reports import Emit, Event, Observation, Observe
 from kscale.effects.virtual_time import VirtualTime
@@ -83,7 +83,7 @@ def as_if_done(
     return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(said)), observations)
 
 
-def done_at_once(steps: Steps[_T], *, now: Moment) -> DryRun[_T]:
+def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
     """:func:`as_if_done` of a machine that neither asks nor waits nor has company, for much less.
 
     Everything that it does succeeds at ``now``. Raises :class:`UnansweredError` for an action that is more than that.
@@ -91,7 +91,7 @@ def done_at_once(steps: Steps[_T], *, now: Moment) -> DryRun[_T]:
     actions: list[Action] = []
     events: list[Event] = []
     observations: list[Observation] = []
-    done = Outcome(at=now)
+    done = Outcome(at=moment(now))
     try:
         action = next(steps)
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import msgspec
 
 from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
 from kscale.effects.answers import ANSWERS
-from kscale.effects.moments import Moment
+from kscale.effects.moments import Moment, moment
 from kscale.effects.outcomes import Outcome
 
 __all__ = ["foreseen_steps"]
@@ -18,13 +19,13 @@ __all__ = ["foreseen_steps"]
 _T = TypeVar("_T")
 
 
-def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: Moment) -> Steps[_T]:
+def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
     """What a machine, begun at ``now``, would return if all that it does succeeded at once.
 
     What it asks is asked of the world; what it does and says is told to ``note``. It goes by a time in which waits have
     passed, though nobody waits.
     """
-    at, passed = now, 0
+    at, passed = moment(now), 0
     outcome: Outcome | None = None
     while True:
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from kscale.effects.actions import Action, Machine, Steps, StepsOf, Together, Wait, Within
 from kscale.effects.answers import check_answer
-from kscale.effects.moments import Moment
+from kscale.effects.moments import Moment, moment
 from kscale.effects.outcomes import Outcome
 from kscale.effects.reports import Emit, Event, Observation, Observe
 
@@ -21,8 +22,9 @@ class Progress:
 
     __slots__ = ("now",)
 
-    def __init__(self, now: Moment) -> None:
-        self.now = now
+    def __init__(self, now: datetime | Moment) -> None:
+        """``now``: when it was begun. Raises InputError for what is no moment."""
+        self.now: Moment = moment(now)
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
         """Does one thing. Raises :class:`~kscale.effects.WrongAnswerError` for what is no answer to it."""

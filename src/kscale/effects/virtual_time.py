@@ -93,7 +93,7 @@ class VirtualTime:
         done: _Done | None = None,
         *,
         rank: int = 0,
-        deadline: Moment | None = None,
+        deadline: datetime | Moment | None = None,
         perform: Perform | None = None,
     ) -> Running:
         """Begins a machine at the present moment; ``done`` is told what it returns, and when. Of what is due at the
@@ -102,7 +102,7 @@ class VirtualTime:
         ``deadline``: when its time is over, as :class:`~kscale.effects.Within` has it. ``perform``: what does the
         actions of this machine and of all that it begins, where worlds or records go by who asks.
         """
-        running = Running(rank, deadline, perform)
+        running = Running(rank, None if deadline is None else moment(deadline, "deadline"), perform)
 
         def begin() -> None:
             running.steps = machine(self.now)
@@ -111,9 +111,10 @@ class VirtualTime:
         self._push(self.now, running, begin)
         return running
 
-    def at(self, time: Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
+    def at(self, time: datetime | Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
         """Does ``call`` at a moment, which is not before now; of those at one moment the lower ``rank`` comes first.
         Raises ValueError for a moment that is over."""
+        time = moment(time, "time")
         if time < self.now:
             raise ValueError(f"{_text(time)} is over ({_text(self.now)})")
         running = Running(rank)
@@ -138,25 +139,27 @@ class VirtualTime:
         """Nothing is under way."""
         return self.next_due is None
 
-    def step(self, until: Moment | None = None) -> bool:
+    def step(self, until: datetime | Moment | None = None) -> bool:
         """Does what is due first, and what follows from it at once; moves time to it. False: nothing is due, or not up
         to a moment (``until``)."""
         due = self._due
+        last = None if until is None else moment(until, "until")
         while due and due[0][3].cancelled:
             heappop(due)
-        if not due or (until is not None and due[0][0] > until):
+        if not due or (last is not None and due[0][0] > last):
             return False
         self.now, _, _, _, call = heappop(due)
         call()
         return True
 
-    def run(self, until: Moment | None = None) -> None:
+    def run(self, until: datetime | Moment | None = None) -> None:
         """Until nothing is left to do, or up to a moment (``until``: what is due then is done, and time stands
         there)."""
-        while self.step(until):
+        last = None if until is None else moment(until, "until")
+        while self.step(last):
             pass
-        if until is not None:
-            self.now = max(self.now, until)
+        if last is not None:
+            self.now = max(self.now, last)
 
     def _push(self, time: Moment, running: Running, call: Callable[[], None]) -> None:
         self._turn += 1

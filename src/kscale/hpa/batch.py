@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from kscale.effects import (
     Outcome,
     Progress,
     Steps,
+    moment,
 )
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.calculation import Replicas
@@ -79,7 +81,7 @@ def reconcile_all(
     pods: PodsLike,
     *,
     scales: Mapping[str, Scale],
-    now: Moment,
+    now: datetime | Moment,
     options: HPAOptions,
     selectors: SelectorStore,
     mapper: RESTMapper,
@@ -97,7 +99,7 @@ def reconcile_all(
 
     All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
     """
-    return _Batch(hpas, kept, pods, scales, now, options, selectors, mapper, within, before).run()
+    return _Batch(hpas, kept, pods, scales, moment(now), options, selectors, mapper, within, before).run()
 
 
 class _Batch:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from kscale.effects import Moment, duration
+from kscale.effects import Moment, duration, moment
 from kscale.errors import InputError, Problem
 
 __all__ = ["CURRENT", "FEATURE_GATES", "LEGACY", "PROFILES", "HPAOptions"]
@@ -76,9 +76,9 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
         """How many reconciles run at a time."""
         return 1 if self.legacy else self.concurrent_horizontal_pod_autoscaler_syncs
 
-    def terms(self, now: Moment) -> tuple[Moment, int, int, bool]:
+    def terms(self, now: datetime | Moment) -> tuple[Moment, int, int, bool]:
         """What the calculator's kernel goes by: now, cpu initialization, initial readiness (nanoseconds), legacy."""
-        return now, self.cpu_initialization_ns, self.initial_readiness_ns, self.legacy
+        return moment(now), self.cpu_initialization_ns, self.initial_readiness_ns, self.legacy
 
     @property
     def sync_period_ns(self) -> int:

@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from kscale.effects import GetMetric, List, Moment, Outcome, Progress, StepsOf
+from kscale.effects import GetMetric, List, Moment, Outcome, Progress, StepsOf, moment
 from kscale.hpa.calculation import (
     MODES,
     Calculation,
@@ -91,6 +91,9 @@ class ReplicaCalculator:
     progress: Progress
     now: Moment
     options: HPAOptions = field(default_factory=HPAOptions)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "now", moment(self.now))
 
     def get_resource_replicas(
         self,

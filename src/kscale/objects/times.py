@@ -60,6 +60,8 @@ def moment(value: datetime | int, name: str = "now") -> int:
     ``name`` is that of the argument, for the error. Raises :class:`InputError` for a naive datetime, a text, a float, a
     bool, and an int that is no int64.
     """
+    if type(value) is int and ZERO_TIME <= value <= _LAST:
+        return value
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise _refused(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")

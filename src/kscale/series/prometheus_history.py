@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from kscale.errors import InputError
+from kscale.objects.times import moment
 from kscale.series.columns import Series, SeriesKey
 
 __all__ = [
@@ -104,13 +106,14 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
             "container": self.container_name_label,
         }
 
-    def range_queries(self, now: int) -> tuple[RangeQuery, RangeQuery]:
+    def range_queries(self, now: datetime | int) -> tuple[RangeQuery, RangeQuery]:
         """CPU and memory from ``now`` back; raises ``InputError`` for a flag that is no duration."""
+        end = moment(now)
         length = self._duration("length", self.history_length)
         step = self._duration("resolution", self.history_resolution)
         return (
-            RangeQuery(self.cpu_query, now - length, now, step),
-            RangeQuery(self.memory_query, now - length, now, step),
+            RangeQuery(self.cpu_query, end - length, end, step),
+            RangeQuery(self.memory_query, end - length, end, step),
         )
 
     @staticmethod

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import Moment
+from kscale.effects import Moment, moment
 from kscale.errors import MissingExtraError
 
 __all__ = ["Timeline"]
@@ -28,9 +29,9 @@ class Timeline:
     def __len__(self) -> int:
         return len(self._rows["time"])
 
-    def add(self, time: Moment, *values: Any) -> None:
+    def add(self, time: datetime | Moment, *values: Any) -> None:
         """Another row: its ``time``, and ``values`` in the order of the columns."""
-        for column, value in zip(self._rows.values(), (time, *values), strict=True):
+        for column, value in zip(self._rows.values(), (moment(time, "time"), *values), strict=True):
             column.append(value)
 
     def columns(self) -> dict[str, Column]:

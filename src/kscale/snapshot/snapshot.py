@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.times import moment
 from kscale.snapshot.classifying import Classifier
 from kscale.snapshot.columns import NodeColumns, read_only
 from kscale.snapshot.informers import Informers
@@ -74,7 +75,7 @@ class Snapshot:
         self.placed_node = placed_node
         self.counts: Mapping[str, int] = counts
         self.csi = csi
-        self.now = now
+        self.now = None if now is None else moment(now)
         self._placed_rows = placed_rows
         self._pending_rows = pending_rows
         self._added = added

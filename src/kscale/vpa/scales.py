@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from kscale.effects import (
@@ -20,6 +21,7 @@ from kscale.effects import (
     Outcome,
     Progress,
     StepsOf,
+    moment,
 )
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import KscaleError
@@ -150,15 +152,16 @@ class ScaleCache:
             raise ScaleRefusedError(entry.answer)
         return entry.answer
 
-    def insert(self, key: ScaleKey, answer: Scale | ApiError, now: Moment) -> None:
+    def insert(self, key: ScaleKey, answer: Scale | ApiError, now: datetime | Moment) -> None:
         """An answer to a question; one that is known already stays."""
+        time = moment(now)
         if key not in self._entries:
-            self._entries[key] = _Entry(answer, self._next(now), now + self._lifetime)
+            self._entries[key] = _Entry(answer, self._next(time), time + self._lifetime)
 
-    def refresh_steps(self, now: Moment) -> StepsOf[GetScale, None]:
+    def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
         """Asks anew for what has become old, and drops what nobody reads (to be done every 7 s)."""
         progress = Progress(now)
-        for key in [key for key, entry in self._entries.items() if now > entry.refresh_after]:
+        for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _ask(progress, key)
             entry = self._entries.get(key)
             if entry is not None:

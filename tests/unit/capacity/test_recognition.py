@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from kscale.capacity.groups import recognise_groups
+from kscale.effects import SECOND
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "cluster.json.gz"
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-NOW = 1767225600.0  # 2026-01-01T00:00:00Z
+NOW = 1767225600  # 2026-01-01T00:00:00Z
 
 
 def node(name: str, labels=None, annotations=None, *, spec=None, conditions=(READY,)) -> Node:
@@ -103,10 +104,10 @@ POOL = {"eks.amazonaws.com/nodegroup": "x"}
 )
 def test_a_good_node_is_the_model(bad) -> None:
     nodes = [node("first", POOL, **bad), node("good", POOL), node("later", POOL)]
-    (group,) = recognise_groups(nodes, now=NOW + 3600).groups
+    (group,) = recognise_groups(nodes, now=(NOW + 3600) * SECOND).groups
     assert group.group.from_node == "good"
     assert group.group.nodes == ["first", "good", "later"]
-    (group,) = recognise_groups(nodes[:1], now=NOW + 3600).groups
+    (group,) = recognise_groups(nodes[:1], now=(NOW + 3600) * SECOND).groups
     assert group.group.from_node == "first", "a bad node is better than none"
 
 
@@ -114,7 +115,7 @@ def test_a_minute_has_to_have_passed() -> None:
     fresh = {**READY, "lastTransitionTime": "2026-01-01T01:00:00Z"}
     nodes = [node("fresh", POOL, conditions=[fresh]), node("old", POOL)]
     for passed, model in ((60, "old"), (61, "fresh")):
-        (group,) = recognise_groups(nodes, now=NOW + 3600 + passed).groups
+        (group,) = recognise_groups(nodes, now=(NOW + 3600 + passed) * SECOND).groups
         assert group.group.from_node == model
     (group,) = recognise_groups(nodes).groups
     assert group.group.from_node == "fresh"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from math import inf
 
 import msgspec
@@ -12,7 +13,7 @@ from kscale.ca.expander.minimum import Minimum
 from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PriceModel
 from kscale.ca.go_math import divide, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
-from kscale.effects import SECOND, Moment
+from kscale.effects import SECOND, Moment, moment
 from kscale.objects.core import Container, Node, Pod, PodSpec, ResourceRequirements
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.quantity import Quantity
@@ -62,14 +63,14 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     node_errors: list[str] = msgspec.field(default_factory=list)
     pod_errors: list[str] = msgspec.field(default_factory=list)
 
-    def node_price(self, node: Node, start: Moment, end: Moment) -> float:
+    def node_price(self, node: Node, start: datetime | Moment, end: datetime | Moment) -> float:
         """What a node costs from ``start`` to ``end``, by its name; one without a price costs nothing.
 
         Raises :class:`AutoscalerError` where ``node_errors`` names it.
         """
         return self._price(node.metadata.name or "", self.nodes, self.node_errors, start, end)
 
-    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
+    def pod_price(self, pod: Pod, start: datetime | Moment, end: datetime | Moment) -> float:
         """What a pod costs from ``start`` to ``end``, by its name; one without a price costs nothing.
 
         Raises :class:`AutoscalerError` where ``pod_errors`` names it.
@@ -77,10 +78,13 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
         return self._price(pod.metadata.name or "", self.pods, self.pod_errors, start, end)
 
     @staticmethod
-    def _price(name: str, prices: dict[str, float], errors: list[str], start: Moment, end: Moment) -> float:
+    def _price(
+        name: str, prices: dict[str, float], errors: list[str], start: datetime | Moment, end: datetime | Moment
+    ) -> float:
+        passed = moment(end, "end") - moment(start, "start")
         if name in errors:
             raise AutoscalerError("", f"no price for {name}")
-        return prices.get(name, 0.0) * ((end - start) / (3600 * SECOND))
+        return prices.get(name, 0.0) * (passed / (3600 * SECOND))
 
 
 def preferred_node(cluster_node_count: int | None) -> PreferredNode:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.effects import SECOND, ApiError, Event, Moment, Ranking, RankOptions
+from kscale.effects import SECOND, ApiError, Event, Moment, Ranking, RankOptions, moment
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import to_dict
 from kscale.snapshot.record import PodRecord
@@ -117,6 +117,10 @@ class ExpanderInput:
     namespace: str = "kube-system"
     now: Moment | None = None
     compared: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.now is not None:
+            object.__setattr__(self, "now", moment(self.now))
 
     @property
     def hour(self) -> tuple[Moment, Moment]:

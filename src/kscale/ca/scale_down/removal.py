@@ -55,7 +55,7 @@ class RemovalSimulator:
         profile: SchedulerProfile | None = None,
         more: Sequence[PodRecord] = (),
     ) -> None:
-        state = state or PlaceState()
+        time, state = moment(now), state or PlaceState()
         self.snapshot = snapshot
         self.options = options or AutoscalingOptions()
         self.pdbs = RemainingPdbTracker() if pdbs is None else pdbs
@@ -71,7 +71,7 @@ class RemovalSimulator:
         self.engine.cursor = state.cursor
         if state.hints or state.old_hints:
             self._removals.set_hints(self._hints(state, 0))
-        self.set_time(now)
+        self.set_time(time)
 
     def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
         """Hints of the pods from ``first`` on, as nodes: int32[n], -1 = none."""
@@ -333,9 +333,10 @@ def simulate_removals(
     ``persist`` and ``charge_pdbs`` as in :meth:`RemovalSimulator.run`. Raises
     :class:`kscale.objects.selectors.SelectorError` for a broken budget.
     """
+    time = moment(now)
     simulator = RemovalSimulator(
         snapshot,
-        now=now,
+        now=time,
         options=options,
         listers=Listers(snapshot.informers.workloads) if listers is None else listers,
         pdbs=RemainingPdbTracker(snapshot.informers.budgets) if pdbs is None else pdbs,

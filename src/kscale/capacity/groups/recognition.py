@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
+from kscale.effects import SECOND, ZERO_TIME, Moment, from_text, moment
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.times import seconds
 
 __all__ = ["Recognised", "RecognisedGroup", "example_node", "is_good_example", "recognise_groups"]
 
+_READY_FOR = 60 * SECOND
 _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
     f"node.kubernetes.io/{what}" for what in ("not-ready", "disk-pressure", "network-unavailable")
@@ -50,14 +52,15 @@ class _Rule(NamedTuple):
     refine: Callable[[Node, str], str | None] = lambda _node, value: value
 
 
-def recognise_groups(nodes: Iterable[Node], *, now: float | None = None) -> Recognised:
+def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = None) -> Recognised:
     """Which nodes form node groups.
 
     Each group names its members (``nodes``), their number (``target_size``) and the node that new ones are modelled on
     (``from_node``): the first good one (ready for a minute at ``now``, schedulable, not about to be deleted), else the
-    first. ``now`` in seconds since 1970; None = every ready node has been so long enough.
+    first. ``now``: None = every ready node has been so long enough; InputError for what is no moment.
     Upstream: ``MixedTemplateNodeInfoProvider`` in ``processors/nodeinfosprovider``.
     """
+    time = None if now is None else moment(now)
     members: dict[tuple[str, str], list[Node]] = {}
     signs: dict[tuple[str, str], _Rule] = {}
     others: list[str] = []
@@ -72,7 +75,7 @@ def recognise_groups(nodes: Iterable[Node], *, now: float | None = None) -> Reco
     ids = [group_id for _, group_id in members]
     groups = []
     for (provider, group_id), found in members.items():
-        example = example_node(found, now) or found[0]
+        example = example_node(found, time) or found[0]
         group = NodeGroup(
             # Two provisioners may use one name.
             id=group_id if ids.count(group_id) == 1 else f"{provider}/{group_id}",
@@ -142,17 +145,19 @@ def _sign(node: Node) -> tuple[_Rule, str] | None:
     return None
 
 
-def example_node(nodes: Sequence[Node], now: float | None = None) -> Node | None:
-    """The node that new ones are modelled on: the first good one, else the first; None without nodes."""
-    return next((node for node in nodes if is_good_example(node, now)), nodes[0] if nodes else None)
+def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) -> Node | None:
+    """The node that new ones are modelled on: the first good one, else the first; None without nodes. ``now``: as
+    :func:`recognise_groups` has it."""
+    time = None if now is None else moment(now)
+    return next((node for node in nodes if is_good_example(node, time)), nodes[0] if nodes else None)
 
 
-def is_good_example(node: Node, now: float | None = None) -> bool:
+def is_good_example(node: Node, now: Moment | None = None) -> bool:
     """Whether a node may stand for its group: ready, schedulable, staying (``isNodeGoodTemplateCandidate``)."""
     taints = node.spec.taints
     if node.spec.unschedulable or any(taint.key == _TO_BE_DELETED for taint in taints):
         return False
-    ready, since = False, 0.0
+    ready, since = False, ZERO_TIME
     for condition in node.status.conditions:
         if condition.type == "Ready":
             ready = condition.status not in ("False", "Unknown")
@@ -161,7 +166,7 @@ def is_good_example(node: Node, now: float | None = None) -> bool:
         elif condition.status == "True":
             return False
         if now is not None and condition.last_transition_time:
-            since = max(since, seconds(condition.last_transition_time))
+            since = max(since, from_text(condition.last_transition_time))
     if not ready or any(taint.key in _UNREADY_TAINTS for taint in taints):
         return False
-    return now is None or since + 60 < now
+    return now is None or since + _READY_FOR < now

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 
 import msgspec
 
 from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
 from kscale.capacity.groups.recognition import example_node
+from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
@@ -37,7 +39,7 @@ def group_template(
     daemonsets: Iterable[DaemonSet] = (),
     csi_nodes: Mapping[str, CSINode] | None = None,
     resource_slices: Iterable[ResourceSlice] = (),
-    now: float | None = None,
+    now: datetime | Moment | None = None,
     suffix: str = "0",
     force_daemonsets: bool = False,
     taints: TaintConfig | None = None,
@@ -46,16 +48,17 @@ def group_template(
 
     ``labels``, ``taints`` and ``capacity`` of the group are put on top before it is decided which DaemonSets run there.
     ``pods_on`` gives the pods of a node by its name. ``suffix`` stands for the random number in the names that upstream
-    makes; ``now`` (seconds since 1970), ``force_daemonsets`` and ``taints`` as in
+    makes; ``now``, ``force_daemonsets`` and ``taints`` as in
     :func:`~kscale.ca.templates.template_from_node` and :func:`~kscale.capacity.groups.recognise_groups`.
 
-    Raises InputError if there is nothing to model a node on.
+    Raises InputError if there is nothing to model a node on, and for a ``now`` that is no moment.
     """
+    time = None if now is None else moment(now)
     config = TaintConfig() if taints is None else taints
     if group.template is not None:
         template = msgspec.structs.replace(group.template, node=_with_additions(group.template.node, group))
         return template_from_group(template, daemonsets, group.id, suffix=suffix, taints=config)
-    example = _example(group, nodes, now)
+    example = _example(group, nodes, time)
     return template_from_node(
         _with_additions(example, group),
         pods_on(example.metadata.name),
@@ -69,7 +72,7 @@ def group_template(
     )
 
 
-def _example(group: NodeGroup, nodes: Iterable[Node], now: float | None) -> Node:
+def _example(group: NodeGroup, nodes: Iterable[Node], now: Moment | None) -> Node:
     place = f"node group {group.id}"
     if group.from_node is not None:
         for node in nodes:

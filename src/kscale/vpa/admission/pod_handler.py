@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf, moment
+from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
@@ -97,7 +97,7 @@ def admit_pod_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale, PodAdmission]:
     """The same for a pod made in ``namespace``, as a step machine, which asks for the scales that are not known."""
-    options = options or AdmissionOptions()
+    progress, options = Progress(now), options or AdmissionOptions()
     try:
         pod = from_dict(pod, Pod) if not isinstance(pod, Pod) else pod
     except InputError as error:
@@ -108,9 +108,7 @@ def admit_pod_steps(
             pod, metadata=msgspec.structs.replace(pod.metadata, name=name, namespace=namespace)
         )
     index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
-    vpa = yield from index.match_steps(
-        pod, controllers if controllers is not None else Controllers(), Progress(moment(now))
-    )
+    vpa = yield from index.match_steps(pod, controllers if controllers is not None else Controllers(), progress)
     if vpa is None:
         return PodAdmission()
     try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kscale.effects import SECOND, ZERO_TIME, Moment
+from kscale.effects import SECOND, ZERO_TIME, Moment, moment
 from kscale.objects.label_index import LabelIndex, SelectorIndex
 from kscale.objects.meta import KubeObject
 from kscale.objects.selectors import Selector
@@ -168,8 +169,11 @@ class RecommenderState:
         if self.last_checkpoint_gc != ZERO_TIME:
             self.last_checkpoint_gc += by
 
-    def add_pod(self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: Moment) -> PodState:
+    def add_pod(
+        self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: datetime | Moment
+    ) -> PodState:
         """``AddOrUpdatePod``, with the pod's ``labels`` and its ``phase`` as the API names it."""
+        time = moment(now)
         pod = self.pods.get((namespace, name))
         if pod is None:
             label_set = self.label_set(namespace, labels)
@@ -186,7 +190,7 @@ class RecommenderState:
             for container, state in pod.containers.items():
                 self._unbind(state)
                 # Upstream binds the container to the aggregate itself here, no longer through its key.
-                state.bound = self.find_or_create(pod, container, now)
+                state.bound = self.find_or_create(pod, container, time)
                 state.bound.bound += 1
             self._release(old)
         pod.phase = phase
@@ -201,11 +205,12 @@ class RecommenderState:
         for vpa in self.vpas_of(pod.label_set):
             vpa.pod_count += by
 
-    def add_container(self, pod: PodState, name: str, now: Moment) -> None:
+    def add_container(self, pod: PodState, name: str, now: datetime | Moment) -> None:
         """``AddOrUpdateContainer``."""
+        time = moment(now)
         if name not in pod.containers:
             self._place(pod.label_set)
-            self.find_or_create(pod, name, now)
+            self.find_or_create(pod, name, time)
             pod.containers[name] = ContainerState(self.store.take_slot())
 
     def set_init_containers(self, pod: PodState, names: frozenset[str]) -> None:
@@ -236,13 +241,14 @@ class RecommenderState:
         if not old.alive and old.bound == 0:
             self.store.give_row(old.row)
 
-    def find_or_create(self, pod: PodState, container: str, now: Moment) -> Aggregate:
+    def find_or_create(self, pod: PodState, container: str, now: datetime | Moment) -> Aggregate:
         """The aggregate of a pod's container; a new one is offered to all VPAs."""
+        time = moment(now)
         label_set = pod.label_set
         found = label_set.aggregates.get(container)
         if found is None:
             key = AggregateKey(label_set.namespace, container, label_set.key)
-            found = Aggregate(key, self.store.take_row(), now, label_set.labels)
+            found = Aggregate(key, self.store.take_row(), time, label_set.labels)
             self.adopt(found, label_set)
             for vpa in self.vpas_of(label_set):
                 self._link(vpa, found)
@@ -343,16 +349,17 @@ class RecommenderState:
         """The VPAs of the last list, in its order."""
         return (self.vpas[key] for key in self.observed if key in self.vpas)
 
-    def record_recommendation(self, vpa: Vpa, now: Moment) -> str:
+    def record_recommendation(self, vpa: Vpa, now: datetime | Moment) -> str:
         """``RecordRecommendation``: a text when a VPA has gone without one for more than half an hour."""
+        time = moment(now)
         if vpa.has_recommendation:
             self.without_recommendation.pop(vpa.key, None)
             return ""
         last = self.without_recommendation.get(vpa.key)
         if last is None:
-            self.without_recommendation[vpa.key] = now
-        elif last + MISSING_RECOMMENDATION_PERIOD < now:
-            self.without_recommendation[vpa.key] = now
+            self.without_recommendation[vpa.key] = time
+        elif last + MISSING_RECOMMENDATION_PERIOD < time:
+            self.without_recommendation[vpa.key] = time
             return f"VPA {vpa.namespace}/{vpa.name} is missing recommendation for more than 30m0s"
         return ""
 

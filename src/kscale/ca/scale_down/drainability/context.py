@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability.status import DrainStatus
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.effects import Moment, moment
 from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
 from kscale.objects.batch import Job
 from kscale.objects.core import Pod, ReplicationController
@@ -51,13 +52,16 @@ class Listers:
 
 @dataclass(frozen=True, slots=True)
 class DrainContext:
-    """``listers`` None: controllers are not looked up. ``now`` in nanoseconds since 1970. ``pdbs``: what is left of the
-    disruption budgets at that moment; without it there are none."""
+    """``listers`` None: controllers are not looked up. ``now``: an aware datetime or a moment, else InputError.
+    ``pdbs``: what is left of the disruption budgets at that moment; without it there are none."""
 
-    now: int
+    now: Moment
     options: AutoscalingOptions
     listers: Listers | None = None
     pdbs: RemainingPdbTracker = field(default_factory=RemainingPdbTracker)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "now", moment(self.now))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,135 @@
+"""Every public function and method that takes a moment takes an aware datetime or nanoseconds, and nothing else.
+
+What is public is what the reference describes; of classes their public methods. No list is kept here: a parameter
+counts that is called ``now``, or that is annotated as a moment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, get_origin
+from unittest.mock import MagicMock
+
+import pytest
+
+import kscale
+from kscale import ca, drivers, effects, hpa, simulation, vpa
+from kscale.errors import InputError
+
+OUTSIDE: Final = {
+    "later": "arithmetic of moments",
+    "to_text": "shows a moment",
+    "to_datetime": "shows a moment",
+    "Outcome": "what a world answers: check_answer() holds it, for it is made for every action",
+    "Running": "made by VirtualTime, which has looked at the deadline",
+    "QueryPrometheus": "an action, made by machines",
+    "OutOfMemory": "a row of what a watch brought",
+    "Reconciled": "a result",
+    "ScaleDownState": "kept state: its JSON is held against the schema",
+    "HPAReport": "a record, with texts",
+    "RecommendationReport": "a record, with texts",
+}
+INSTANCES: Final[dict[str, Callable[[], Any]]] = {
+    "HorizontalController": lambda: drivers.HorizontalController(hpa.HPAOptions()),
+    "WorkQueue": lambda: drivers.WorkQueue("q"),
+    "VirtualTime": lambda: effects.VirtualTime(lambda action, at: effects.Outcome(at=at), now=0),
+    "HourlyPrices": ca.HourlyPrices,
+    "HPAOptions": hpa.HPAOptions,
+    "Timeline": lambda: simulation.Timeline("x"),
+    "ScaleCache": vpa.ScaleCache,
+    "RecommenderState": vpa.RecommenderState,
+    "Cluster": kscale.Cluster,
+    "RemovalSimulator": lambda: ca.RemovalSimulator(kscale.Cluster().snapshot(), now=0),
+    "Dump": lambda: hpa.Dump(),
+    "PrometheusHistory": lambda: kscale.series.PrometheusHistory(),
+}
+WRONG: Final = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1.5e9, True]  # noqa: DTZ001 (the point of the test)
+RIGHT: Final = [datetime(2026, 1, 1, tzinfo=UTC), 1_795_348_800 * effects.SECOND]
+
+
+def modules() -> Iterator[Any]:
+    """What the reference describes, and what the page on node groups does."""
+    for page in sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md")):
+        yield importlib.import_module(page.stem)
+    yield importlib.import_module("kscale.capacity.groups")
+    yield importlib.import_module("kscale.capacity.templates")
+
+
+def of_moments(call: Any) -> list[str]:
+    """The parameters that are moments."""
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [each.name for each in parameters if "Moment" in str(each.annotation) or each.name == "now"]
+
+
+def doors() -> dict[str, tuple[Any, Any, str]]:
+    """Door -> class (None: a function), function, parameter."""
+    found = {}
+    for module in modules():
+        for name in module.__all__:
+            value = getattr(module, name)
+            if name in OUTSIDE or not callable(value) or get_origin(value) is not None:
+                continue
+            if not inspect.isclass(value):
+                found |= {f"{value.__module__}.{name}({one})": (None, value, one) for one in of_moments(value)}
+                continue
+            if getattr(value, "_is_protocol", False) or not value.__module__.startswith("kscale"):
+                continue
+            found |= {f"{value.__module__}.{name}({one})": (None, value, one) for one in of_moments(value)}
+            for method in (each for each in dir(value) if not each.startswith("_")):
+                raw = inspect.getattr_static(value, method)
+                if inspect.isfunction(raw) and raw.__module__.startswith("kscale"):
+                    at = f"{raw.__module__}.{name}.{method}"
+                    found |= {f"{at}({one})": (value, raw, one) for one in of_moments(raw)}
+    return found
+
+
+DOORS: Final = doors()
+
+
+def told(door: str, value: object) -> str | None:
+    """The field that the door's refusal names; None: it does not refuse it."""
+    owner, call, name = DOORS[door]
+    given: dict[str, Any] = {
+        each.name: MagicMock()
+        for each in inspect.signature(call).parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    }
+    for other in of_moments(call):
+        if other in given:
+            given[other] = 0
+    given[name] = value
+    if owner is not None:
+        given["self"] = INSTANCES[owner.__name__]()
+    if "steps" in given:
+        given["steps"] = (action for action in ())  # a machine that ends at once
+    parts = inspect.signature(call).parameters.values()
+    places = [each.name for each in parts if each.kind <= each.POSITIONAL_OR_KEYWORD and each.default is each.empty]
+    at = [given.pop(place) for place in places]
+    try:
+        result = call(*at, **given)
+        if inspect.isgenerator(result):
+            next(result)
+    except InputError as error:
+        return error.problems[0].field
+    except (StopIteration, TypeError, ValueError, AttributeError, LookupError, AssertionError, RuntimeError):
+        return None  # what it does with what the others are not
+    return None
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_is_no_moment_is_refused_by_name(door: str) -> None:
+    name = DOORS[door][2]
+    assert [told(door, value) for value in WRONG] == [name] * len(WRONG)
+    assert name not in [told(door, value) for value in RIGHT]
+
+
+def test_there_are_many() -> None:
+    assert len(DOORS) > 60
+    assert OUTSIDE.keys() <= {name for module in modules() for name in module.__all__}
