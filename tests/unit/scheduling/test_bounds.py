@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import numpy as np
@@ -166,3 +167,14 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_methods_are_named() -> None:
     with pytest.raises(InputError, match="not magic"):
         bounds.best_bound([[1]], [1], [1], methods=["magic"])
+
+
+def test_the_solver_writes_nothing_to_stdout() -> None:
+    """stdout is the answer alone. In a process of its own: what HiGHS writes it writes past Python, once a process."""
+    code = (
+        "import numpy as np\nfrom kscale.scheduling.bounds import column_generation\n"
+        "assert column_generation([(2,), (3,)], [3, 4], [7], [9, 9]).value == 3\n"
+        "import sys\nassert 'highspy' in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

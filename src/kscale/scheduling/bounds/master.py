@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from kscale.errors import MissingExtraError, NativeError
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 
-__all__ = ["Master", "Solved", "have_solver"]
+__all__ = ["Master", "Solved", "have_solver", "silent_solver"]
 
 _DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
 
@@ -21,6 +22,31 @@ _DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
 def have_solver() -> bool:
     """Whether the extra ``[solver]`` is installed."""
     return find_spec("highspy") is not None  # it takes its time to import, and is not always needed
+
+
+@cache
+def silent_solver() -> Any:
+    """``highspy.Highs`` as a class that writes nothing to stdout.
+
+    Raises :class:`~kscale.MissingExtraError` without the extra ``[solver]``.
+    """
+    try:
+        import highspy
+    except ImportError:
+        raise MissingExtraError("linear programming", "solver") from None
+
+    class Silent(highspy.Highs):  # type: ignore[misc]  # highspy has no types for mypy here
+        """Silent before its callback is set, which happens as it is made: from 1.16 on that prints a banner."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.setOptionValue("output_flag", False)  # whatever was called until now
+
+        def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    return Silent
 
 
 class Solved(msgspec.Struct, frozen=True):
@@ -44,16 +70,13 @@ class Master:
     """
 
     def __init__(self, kinds: BinKinds) -> None:
-        try:
-            import highspy
-        except ImportError:
-            raise MissingExtraError("linear programming", "solver") from None
+        self._highs = highs = silent_solver()()
+        import highspy
+
         self.kinds = kinds
         positive = kinds.cost[kinds.cost > 0]
         self.scale = 1.0 / float(np.median(positive)) if len(positive) else 1.0
         self._cost = kinds.cost * self.scale
-        self._highs = highs = highspy.Highs()
-        highs.setOptionValue("output_flag", False)
         # Simplex: a vertex has integral values more often, and the next solve starts from it. The number of threads is
         # left alone: HiGHS has one pool for the process and refuses another number.
         highs.setOptionValue("solver", "simplex")
