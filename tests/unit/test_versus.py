@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from versus.__main__ import WORKLOADS, digest_of, main, table, told, upstream_seconds
+from versus.__main__ import WORKLOADS, digest_of, main, overlay, table, told, upstream_seconds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -27,7 +28,7 @@ def checkout(folder: Path, package: str) -> None:
 def test_what_go_says_is_read(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
     checkout(tmp_path, workload.package)
-    program = tmp_path / f"{workload.package}-{digest_of(tmp_path)}"
+    program = tmp_path / f"{workload.package}-{digest_of(tmp_path, workload)}"
     program.write_text("#!/bin/sh\nprintf 'BenchmarkX-2\\t3\\t 345678901 ns/op\\nBenchmarkX-2\\t3\\t 12.5 ns/op\\n'\n")
     program.chmod(0o755)
     assert upstream_seconds(tmp_path, tmp_path, workload) == 12.5e-9
@@ -36,7 +37,7 @@ def test_what_go_says_is_read(tmp_path: Path) -> None:
 def test_what_go_says_of_its_end_is_shown(tmp_path: Path) -> None:
     workload = WORKLOADS["estimate"]
     checkout(tmp_path, workload.package)
-    program = tmp_path / f"{workload.package}-{digest_of(tmp_path)}"
+    program = tmp_path / f"{workload.package}-{digest_of(tmp_path, workload)}"
     program.write_text("#!/bin/sh\necho FAIL; echo out of memory >&2; exit 1\n")
     program.chmod(0o755)
     with pytest.raises(SystemExit, match=r"ended with 1:\nFAIL\nout of memory"):
@@ -79,6 +80,28 @@ def test_another_checkout_is_built_anew(tmp_path: Path, monkeypatch: pytest.Monk
     assert [built_after(one), built_after(one)] == [3, 3]
     git(one, "commit", "-qm", "b", "--allow-empty")
     assert [built_after(one), built_after(one)] == [4, 4]
+
+
+def test_what_is_edited_is_built_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
+    """An edit of a text that is not there is refused: another commit's benchmark measures something else."""
+    workload = WORKLOADS["fork"]
+    texts = {name: "" for name, _, _ in workload.edits}
+    for name, old, _ in workload.edits:
+        texts[name] += f"before {old} after\n"
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    room = tmp_path / "room"
+    room.mkdir()
+    (argument,) = overlay(tmp_path, workload, room)
+    replaced = json.loads(Path(argument.removeprefix("-overlay=")).read_text())["Replace"]
+    assert {Path(path).name for path in replaced} == set(texts)
+    built = "".join(Path(path).read_text() for path in replaced.values())
+    assert all(f"before {new} after" in built and old not in built for _, old, new in workload.edits)
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+    assert overlay(tmp_path, WORKLOADS["estimate"], room) == []
+    (tmp_path / workload.edits[0][0]).write_text("")
+    with pytest.raises(SystemExit, match="the benchmark is another one"):
+        overlay(tmp_path, workload, room)
 
 
 def test_programs_are_kept_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
