@@ -93,7 +93,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 class PatchOperation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One operation (``op``) of a JSON patch (RFC 6902): ``add``, ``replace`` or ``test`` with a value, or
-    ``remove``."""
+    ``remove``. ``value``: plain data, or a struct of :mod:`kscale.objects`, which stands for what the API prints of
+    it."""
 
     op: str
     path: str

@@ -110,7 +110,7 @@ class World:
             case Patch(kind="VerticalPodAutoscaler"):
                 (operation,) = action.patch
                 key = action.namespace, action.name
-                self.statuses[key] = from_dict(operation.value, VerticalPodAutoscalerStatus)
+                self.statuses[key] = from_dict(to_dict(operation.value), VerticalPodAutoscalerStatus)
             case Patch():
                 return Outcome(at=now, error=ApiError(f'"{action.name}" not found', 404, NOT_FOUND))
             case Create(object=VerticalPodAutoscalerCheckpoint() as made):

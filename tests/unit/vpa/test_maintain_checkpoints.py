@@ -11,7 +11,7 @@ import pytest
 from kscale.effects import Action, ApiError, Create, Delete, List, Moment, Patch, Progress
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.core import Namespace
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.vpa import RecommenderOptions, RecommenderState, Usage
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_patched_whole() -> None:
     assert (first.namespace, first.name, first.type) == ("default", "vpa00-c1", "json")
     ((operation),) = first.patch
     assert (operation.op, operation.path) == ("replace", "/status")
-    assert operation.value == {
+    assert to_dict(operation.value) == {
         "lastUpdateTime": "2017-04-18T17:35:05Z",
         "version": "v3",
         "cpuHistogram": {

@@ -13,7 +13,7 @@ from kscale.effects import Action, ApiError, GetMetric, GetScale, List, Patch
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.autoscaling import Scale
 from kscale.objects.core import Pod
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.metrics import ExternalMetricValueList, PodMetrics
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper, ServedResource
@@ -204,7 +204,7 @@ def test_only_a_status_that_changed_is_written() -> None:
     )
     (operation,) = patch.patch
     assert (operation.op, operation.path) == ("add", "/status")
-    item.status = from_dict(operation.value, VerticalPodAutoscalerStatus)
+    item.status = from_dict(to_dict(operation.value), VerticalPodAutoscalerStatus)
     for now in (T0 + 60 * SECOND, T0 + 120 * SECOND):
         result, world = play(state, now=now, vpas=[item], controllers=owned(), usage=[])
         assert (world.actions, result.vpas[0].status_written) == ([], False)

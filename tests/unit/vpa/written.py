@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kscale.effects import Action, Create, Patch
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.vpa import VerticalPodAutoscalerCheckpoint
 
 
@@ -22,7 +22,7 @@ def checkpoints(actions: Iterable[Action]) -> list[VerticalPodAutoscalerCheckpoi
         body = {
             "metadata": {"namespace": action.namespace, "name": action.name},
             "spec": {"vpaObjectName": vpa, "containerName": container},
-            "status": operation.value,
+            "status": to_dict(operation.value),
         }
         found.append(from_dict(body, VerticalPodAutoscalerCheckpoint))
     return found

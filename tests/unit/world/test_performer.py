@@ -46,16 +46,18 @@ from kscale.effects import (
 )
 from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.core import ConfigMap, Node, ObjectReference, Pod
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.metrics import PodMetricsList
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.calls import call_of
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.performer import Performer
+from kscale.world.kubernetes.resources import EVERYWHERE
 from kscale.world.protocols import NodeGroups
 from unit.world.fake_api_server import BROKEN, REFUSED, Late, RefusalError
 from unit.world.informer_cases import pod
@@ -75,6 +77,18 @@ def test_a_server_that_cannot_resize() -> None:
         await Acting(api).refused(resize, 404, "NotFound")
 
     against_fake(case, minor=32)
+
+
+def test_a_patch_with_a_struct_is_that_with_what_the_api_prints_of_it() -> None:
+    data = {"version": "v3", "cpuHistogram": {"bucketWeights": {"8": 10000}, "totalWeight": 0.1}}
+    status = from_dict(data, VerticalPodAutoscalerCheckpointStatus)
+    kind = "VerticalPodAutoscalerCheckpoint"
+    resource = next(each for each in EVERYWHERE if each.kind == kind)
+    mine, theirs = (
+        call_of(Patch(kind=kind, name="a", type="json", patch=(PatchOperation("replace", "/status", value),)), resource)
+        for value in (status, to_dict(status))
+    )
+    assert mine == theirs
 
 
 def test_a_budget_that_refuses() -> None:

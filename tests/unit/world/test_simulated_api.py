@@ -148,12 +148,14 @@ def test_nodes_of_no_group_and_lists() -> None:
 
 @pytest.mark.parametrize("kind", ["VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"])
 @pytest.mark.parametrize("op", ["add", "replace"])
-def test_a_status_that_is_patched_in_whole(kind: str, op: str) -> None:
+@pytest.mark.parametrize("data", [True, False], ids=["data", "struct"])
+def test_a_status_that_is_patched_in_whole(kind: str, op: str, data: bool) -> None:
     world = world_of()
     made = {"apiVersion": "autoscaling.k8s.io/v1", "kind": kind, "metadata": {"name": "v", "namespace": "shop"}}
     world.add(from_dict({**made, "spec": {}, "status": _STATUSES[kind][0]}, KINDS[kind]))
     before = world.api.get(kind, "shop", "v")
-    operation = PatchOperation(op, "/status", _STATUSES[kind][1])
+    status = _STATUSES[kind][1]
+    operation = PatchOperation(op, "/status", status if data else from_dict({"status": status}, KINDS[kind]).status)
     of = "status" if kind == "VerticalPodAutoscaler" else ""  # checkpoints have no sub-resource
     done(world, Patch(kind=kind, namespace="shop", name="v", subresource=of, type="json", patch=(operation,)))
     after = world.api.get(kind, "shop", "v")

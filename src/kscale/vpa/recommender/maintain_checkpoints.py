@@ -21,7 +21,6 @@ from kscale.effects import (
     Within,
     duration,
 )
-from kscale.objects.decode import to_dict
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.vpa import (
     VerticalPodAutoscaler,
@@ -119,7 +118,7 @@ def _save_steps(
             namespace=vpa.namespace,
             name=name,
             type="json",
-            patch=(PatchOperation("replace", "/status", to_dict(status)),),
+            patch=(PatchOperation("replace", "/status", status),),
         )
     )
     if outcome.error is not None and f'"{name}" not found' in outcome.error.message:

@@ -144,11 +144,12 @@ def _write(result: VpaResult, diagnostics: list[str]) -> Machine:
     return machine
 
 
-def _status_data(status: VerticalPodAutoscalerStatus) -> dict[str, Any]:
+def _status_data(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscalerStatus | dict[str, Any]:
     """A status as the API prints it: the time of a condition that never had one is null."""
+    if all(condition.last_transition_time is not None for condition in status.conditions):
+        return status
     data: dict[str, Any] = to_dict(status)
-    if "conditions" in data:
-        data["conditions"] = [{"lastTransitionTime": None, **condition} for condition in data["conditions"]]
+    data["conditions"] = [{"lastTransitionTime": None, **condition} for condition in data["conditions"]]
     return data
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from kscale.effects import (
@@ -174,7 +173,7 @@ class SimulatedPerformer:
         before = to_dict(held)
         try:
             if action.type == "json":
-                after = json_patch(before, msgspec.to_builtins(action.patch))
+                after = json_patch(before, to_dict(action.patch))
             else:
                 after = (merge if action.type == "merge" else strategic)(before, action.patch)
         except PatchError as error:
@@ -234,10 +233,12 @@ def _status_in_place(action: Patch, held: Any) -> Any:
         return None
     only = action.patch[0]
     writes = action.subresource == "status" or (not action.subresource and action.kind in _STATUS_IN_WHOLE)
-    if not writes or only.path != "/status" or only.op not in ("add", "replace") or not isinstance(only.value, dict):
+    if not writes or only.path != "/status" or only.op not in ("add", "replace"):
         return None
     there = type(held.status)
-    return from_dict(only.value, there) if only.op == "add" or held.status != there() else None
+    if not isinstance(only.value, (dict, there)) or (only.op == "replace" and held.status == there()):
+        return None
+    return from_dict(only.value, there) if isinstance(only.value, dict) else only.value
 
 
 def _kept(made: KubeObject, held: KubeObject) -> Any:
