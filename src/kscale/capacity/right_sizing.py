@@ -23,7 +23,7 @@ from kscale.vpa.advice.records import ContainerAdvice, Effect, PackedPools, Reco
 from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
 from kscale.vpa.target import parent_of
 
-__all__ = ["Advised", "advice_of", "effect_of", "effect_on_pools", "packed", "resized"]
+__all__ = ["Advised", "advice_of", "effect_of", "effect_on_pools", "packed", "resized", "waiting"]
 
 Advised = dict[tuple[str, str, str], ContainerAdvice]
 """By namespace, workload (``Kind/name``) and container."""
@@ -157,16 +157,17 @@ def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
     return asking(pod, recommended)
 
 
+def waiting(pod: Pod) -> Pod:
+    """The pod as if it had no node yet."""
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(pod.spec, node_name=""),
+        status=msgspec.structs.replace(pod.status, phase="Pending", container_statuses=[]),
+    )
+
+
 def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, set[str]]:
     """(nodes, the pods that fit on none)."""
-    pending = [
-        msgspec.structs.replace(
-            pod,
-            spec=msgspec.structs.replace(pod.spec, node_name=""),
-            status=msgspec.structs.replace(pod.status, phase="Pending", container_statuses=[]),
-        )
-        for pod in pods
-    ]
     template = NodeTemplate(node=model, pods=daemons)
-    result = estimate(empty, pending, template=template, options=EstimateOptions())
+    result = estimate(empty, [waiting(pod) for pod in pods], template=template, options=EstimateOptions())
     return result.node_count, set(result.unscheduled)

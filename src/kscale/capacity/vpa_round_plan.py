@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from kscale.capacity.other_requests import asking
-from kscale.capacity.right_sizing import packed
+from kscale.capacity.right_sizing import packed, waiting
 from kscale.effects import Action, Event, Evict, Moment, Resize, to_text
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Container, ObjectReference, Pod
+from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.records import Record
+from kscale.scheduling.place import place
+from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice.records import Effect
 from kscale.vpa.capping import CappingError
 from kscale.vpa.container_resources import ProviderError, containers_resources
@@ -21,7 +23,7 @@ from kscale.vpa.limit_range import LimitRangeLookup
 from kscale.vpa.updater import UpdaterResult, UpdaterRound
 from kscale.vpa.updater.controlled import Controlled
 
-__all__ = ["PlannedVPA", "VPARoundPlan", "recommendation_plan", "update_plan"]
+__all__ = ["PlannedVPA", "PutAnew", "VPARoundPlan", "recommendation_plan", "update_plan"]
 
 
 class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,11 +37,21 @@ class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resize: Sequence[str] = ()
 
 
+class PutAnew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Pods that change, taken off their nodes and put back with their new requests, one after the other, beside all
+    that stay: ``placed`` so many find a place on the nodes that are there, those of ``waiting`` (``namespace/name``,
+    sorted) do not. Those of DaemonSets, and static ones, are left where they are, as large as they become."""
+
+    placed: int = 0
+    waiting: Sequence[str] = ()
+
+
 class VPARoundPlan(Record, frozen=True):
     """What a round of ``program`` (``vpa-updater``, ``vpa-recommender``) would do to nodes, at ``now``.
 
     Of the updater: the pods that this round evicts or resizes get what is recommended. Of the recommender: all pods of
-    all VPAs do, whatever their update mode. ``effect`` packs the running pods before and after onto empty nodes.
+    all VPAs do, whatever their update mode. ``anew`` puts these pods onto the nodes as they are, ``effect`` packs all
+    running pods before and after onto empty nodes.
     """
 
     KIND = "VPARoundPlan"
@@ -47,6 +59,7 @@ class VPARoundPlan(Record, frozen=True):
     program: str
     vpas: Sequence[PlannedVPA]
     effect: Effect
+    anew: PutAnew = PutAnew()
 
     @property
     def event(self) -> Event | None:
@@ -61,12 +74,14 @@ class VPARoundPlan(Record, frozen=True):
         )
         if found.no_longer_fit:
             text += f"; {len(found.no_longer_fit)} fit on no such node any more"
+        if self.anew.waiting:
+            text += f"; {len(self.anew.waiting)} of the changed find no place on the nodes that are there"
         regarding = ObjectReference(api_version="v1", kind="Node", name=found.node)
         return Event(regarding=regarding, type="Normal", reason="NodesPlanned", message=text)
 
 
 def update_plan(
-    cluster: Any, given: UpdaterRound, result: UpdaterResult, actions: Iterable[Action], *, now: Moment
+    cluster: Cluster, given: UpdaterRound, result: UpdaterResult, actions: Iterable[Action], *, now: Moment
 ) -> VPARoundPlan:
     """Of a loop of the updater: what it was given, what it found, and the actions that it would take. ``cluster`` holds
     the nodes, the pods that are on them, and what else decides where pods fit."""
@@ -95,7 +110,7 @@ def update_plan(
     return _plan("vpa-updater", cluster, found, changed, now)
 
 
-def recommendation_plan(cluster: Any, controlled: Iterable[Controlled], *, now: Moment) -> VPARoundPlan:
+def recommendation_plan(cluster: Cluster, controlled: Iterable[Controlled], *, now: Moment) -> VPARoundPlan:
     """Of a round of the recommender: VPAs with the recommendations of the round, and the pods that each controls."""
     found: list[PlannedVPA] = []
     changed: dict[str, Pod] = {}
@@ -129,6 +144,24 @@ def _requests(pod: Pod) -> list[ResourceList]:
     return [container.resources.requests or {} for container in pod.spec.containers]
 
 
-def _plan(program: str, cluster: Any, vpas: Sequence[PlannedVPA], changed: dict[str, Pod], now: Moment) -> VPARoundPlan:
+def _plan(
+    program: str, cluster: Cluster, vpas: Sequence[PlannedVPA], changed: dict[str, Pod], now: Moment
+) -> VPARoundPlan:
     effect = packed(cluster, lambda pod: changed.get(pod.key, pod))
-    return VPARoundPlan(now=to_text(now, fraction=True), program=program, vpas=vpas, effect=effect)
+    anew = _put_anew(cluster, changed)
+    return VPARoundPlan(now=to_text(now, fraction=True), program=program, vpas=vpas, effect=effect, anew=anew)
+
+
+def _put_anew(cluster: Cluster, changed: dict[str, Pod]) -> PutAnew:
+    after = cluster.copy()
+    put: list[str] = []
+    for pod in changed.values():
+        if is_daemonset_pod(pod) or is_mirror_pod(pod):
+            after.apply(pod)
+        else:
+            after.apply(waiting(pod))
+            put.append(pod.key)
+    if not put:
+        return PutAnew()
+    found = place(after.snapshot(), put)
+    return PutAnew(placed=found.placed_count, waiting=sorted(found.unschedulable))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kscale.capacity.vpa_round_plan import VPARoundPlan
-from kscale.effects import Progress, Steps
+from kscale.effects import Emit, Progress, StepsOf
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
@@ -50,7 +50,7 @@ class RoundPlanner:
         """The cluster that is planned for."""
         return Cluster([*seen, *pods])
 
-    def told_steps(self, plan: VPARoundPlan, progress: Progress) -> Steps[None]:
+    def told_steps(self, plan: VPARoundPlan, progress: Progress) -> StepsOf[Emit, None]:
         """Tells of a round."""
         self._tell(plan)
         event = plan.event

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +21,7 @@ from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.ticker import Ticker
 from kscale.drivers.vpa_planning import RoundPlanner, plan_watches
 from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, vpa_watch
-from kscale.effects import SECOND, List, Moment, Progress, Steps, duration
+from kscale.effects import SECOND, Emit, GetScale, List, Moment, Progress, Steps, StepsOf, duration
 from kscale.errors import InputError
 from kscale.objects.core import Event, Pod
 from kscale.objects.meta import KubeObject
@@ -41,6 +42,7 @@ from kscale.vpa.recommender import (
     pod_changes,
     recommender_steps,
 )
+from kscale.vpa.recommender.records import VpaResult
 from kscale.vpa.recommender.strategy_advice import STRATEGY_METRICS, StrategyAdvisor
 from kscale.vpa.scales import REFRESH_INTERVAL, ScaleCache
 from kscale.vpa.updater.controlled import controlled_pods_steps, live_pods, select_steps
@@ -199,18 +201,19 @@ class VpaRecommender:
             yield from self._begin(sight, progress)
             return
         given = RecommenderRound(vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms)
-        result = yield from recommender_steps(self.state, given, now=progress.now, advisor=self._advisor)
+        planner = self._planner
+        explain = None if planner is None else partial(self._explain_steps, planner, sight)
+        result = yield from recommender_steps(
+            self.state, given, now=progress.now, advisor=self._advisor, explain=explain
+        )
         self._tell(result)
-        if self._planner is not None:
-            progress = Progress((yield from progress.clock()))
-            yield from self._explain_steps(self._planner, sight, result, progress)
         self._active()
 
     def _explain_steps(
-        self, planner: RoundPlanner, sight: RecommenderSight, result: RecommenderResult, progress: Progress
-    ) -> Steps[None]:
-        """Says what the recommendations of a round would do to nodes, if all pods had them."""
-        statuses = {(each.namespace, each.name): each.status for each in result.vpas}
+        self, planner: RoundPlanner, sight: RecommenderSight, decided: Sequence[VpaResult], progress: Progress
+    ) -> StepsOf[GetScale | Emit, None]:
+        """Says what the recommendations of a round would do to nodes, if all pods had them; none is written yet."""
+        statuses = {(each.namespace, each.name): each.status for each in decided}
         vpas = [
             msgspec.structs.replace(vpa, status=statuses[vpa.namespace, vpa.name])
             for vpa in sight.vpas

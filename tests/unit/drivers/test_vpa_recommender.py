@@ -70,13 +70,20 @@ def writes(api: FakeApi) -> list[str]:
 
 
 def test_it_explains_what_its_recommendations_do_to_nodes() -> None:
+    """Before it writes anything, and on the nodes as they are: beside another's pod there is place for one."""
     told: list[VPARoundPlan] = []
+    written: list[list[str]] = []
 
     async def case(api: FakeApi) -> None:
+        def tell(plan: VPARoundPlan) -> None:
+            told.append(plan)
+            written.append(writes(api))
+
         cluster(api, cpu="900m")
+        api.server.put("pods", running_pod("other", "other", cpu="600m"))
         api.server.put("nodes", node(cpu="1"))
         api.server.put(VPAS, autoscaler("web", updatePolicy={"updateMode": "Off"}))
-        build = partial(recommender_program, options=RecommenderOptions(), explain=told.append)
+        build = partial(recommender_program, options=RecommenderOptions(), explain=tell)
         async with running(api, build):
             await asyncio.sleep(30)
             await minutes(api, 3)
@@ -86,9 +93,12 @@ def test_it_explains_what_its_recommendations_do_to_nodes() -> None:
 
     against(case)
     assert len(told) == 3
+    assert written[0] == []
+    assert any(path.endswith("/status") for path in written[1])
     for plan in told:
+        assert (plan.anew.placed, len(plan.anew.waiting)) == (1, 1)
         assert plan.vpas == [PlannedVPA(namespace=NAMESPACE, name="web", pods=2)]
-        assert (plan.effect.nodes_before, plan.effect.nodes_after) == (2, 1)
+        assert (plan.effect.nodes_before, plan.effect.nodes_after) == (3, 2)
 
 
 def test_it_recommends_each_minute_and_keeps_checkpoints() -> None:

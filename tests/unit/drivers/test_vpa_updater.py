@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kscale.capacity.vpa_round_plan import PlannedVPA, VPARoundPlan
+from kscale.capacity.vpa_round_plan import PlannedVPA, PutAnew, VPARoundPlan
 from kscale.drivers.vpa_updater import VpaUpdater, updater_program
 from kscale.effects import to_text
 from kscale.vpa import UpdaterOptions
@@ -132,7 +132,9 @@ def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None
     assert plan.event is not None
     assert plan.event.message == (
         "This round updates 2 pods of 1 VPAs: packed onto nodes like this one, 4 running pods need 2 nodes, 1 before"
+        "; 1 of the changed find no place on the nodes that are there"
     )
+    assert plan.anew == PutAnew(placed=1, waiting=[f"{NAMESPACE}/web-1"])
 
 
 def test_a_plan_is_of_what_is_resized_and_of_nothing_where_nothing_can_be() -> None:

@@ -35,7 +35,7 @@ from kscale.vpa.recommender.load_metrics import load_metrics_steps
 from kscale.vpa.recommender.load_pods import load_pods_steps
 from kscale.vpa.recommender.load_vpas import load_vpas_steps
 from kscale.vpa.recommender.maintain_checkpoints import maintain_checkpoints_steps
-from kscale.vpa.recommender.records import RecommenderAction, RecommenderResult, RecommenderRound
+from kscale.vpa.recommender.records import Explaining, RecommenderAction, RecommenderResult, RecommenderRound
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.recommender.update_vpas import update_vpas_steps
 from kscale.vpa.scales import without_asking
@@ -49,6 +49,7 @@ def recommender_steps(
     *,
     now: datetime | Moment,
     advisor: StrategyAdvisor | None = None,
+    explain: Explaining | None = None,
 ) -> StepsOf[RecommenderAction, RecommenderResult]:
     """One round: yields what is to be asked and done, is sent how it went, returns what it decided.
 
@@ -58,7 +59,8 @@ def recommender_steps(
     of each status that changed), ``MaintainCheckpoints`` (``Patch``, where there is none yet ``Create``; ``List`` and
     ``Delete`` of orphans) and ``GarbageCollect``. Each is timed (``execution_latency_seconds``).
 
-    ``advisor``: asks Prometheus before ``UpdateVPAs`` (as a part of it), and says what targets become.
+    ``advisor``: asks Prometheus before ``UpdateVPAs`` (as a part of it), and says what targets become. ``explain``: is
+    told what was decided before any status is written (as a part of ``UpdateVPAs``).
     """
     progress = Progress(moment(now))
     timer = ExecutionTimer(progress, "recommender")
@@ -91,7 +93,7 @@ def recommender_steps(
     if advisor is not None:
         said += yield from advisor.refresh_steps(state, progress)
         advice = advisor.advice
-    result.vpas = yield from update_vpas_steps(state, progress, said, advice)
+    result.vpas = yield from update_vpas_steps(state, progress, said, advice, explain)
     yield from timer.step("UpdateVPAs")
     yield from maintain_checkpoints_steps(state, given.vpas, progress, said)
     yield from timer.step("MaintainCheckpoints")

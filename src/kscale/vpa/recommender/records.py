@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -20,6 +20,8 @@ from kscale.effects import (
     Observation,
     Observe,
     Patch,
+    Progress,
+    StepsOf,
     Together,
     Wait,
     Within,
@@ -31,12 +33,23 @@ from kscale.vpa.model import AggregateKey, RecommenderState, Usage, UsageError
 from kscale.vpa.model.pods import PodKey
 from kscale.vpa.oom import OutOfMemory
 
-__all__ = ["PodChanges", "RecommenderAction", "RecommenderResult", "RecommenderRound", "VpaResult", "pod_changes"]
+__all__ = [
+    "Explaining",
+    "PodChanges",
+    "RecommenderAction",
+    "RecommenderResult",
+    "RecommenderRound",
+    "VpaResult",
+    "pod_changes",
+]
 
 RecommenderAction = (
     GetScale | GetMetric | List | Patch | Create | Delete | Wait | Together | Within | InBackground | Emit | Observe
 )
 """What a round may ask for."""
+
+Explaining = Callable[[Sequence["VpaResult"], Progress], StepsOf[GetScale | Emit, None]]
+"""Is told what a round has decided of its VPAs, before any of it is written."""
 
 
 class PodChanges(msgspec.Struct, kw_only=True, frozen=True):

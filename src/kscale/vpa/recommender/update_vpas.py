@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from kscale.effects import (
     ZERO_TIME,
+    Emit,
+    GetScale,
     Machine,
     Moment,
     Observe,
@@ -33,7 +35,7 @@ from kscale.vpa.model.vpa import CONFIG_UNSUPPORTED, NO_PODS_MATCHED, RECOMMENDA
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.postprocess import apply_policy, integer_cpu
 from kscale.vpa.quality import Quality
-from kscale.vpa.recommender.records import VpaResult
+from kscale.vpa.recommender.records import Explaining, VpaResult
 from kscale.vpa.recommender.strategy_advice import Advice, advised_amounts
 from kscale.vpa.resources import CPU, MEMORY
 
@@ -50,14 +52,20 @@ _SORTS: Final = tuple(product(_MODES, _BOTH, _VERSIONS, _BOTH, _BOTH))
 
 
 def update_vpas_steps(
-    state: RecommenderState, progress: Progress, diagnostics: list[str], advice: Advice | None = None
-) -> StepsOf[Together | Observe, list[VpaResult]]:
+    state: RecommenderState,
+    progress: Progress,
+    diagnostics: list[str],
+    advice: Advice | None = None,
+    explain: Explaining | None = None,
+) -> StepsOf[GetScale | Together | Emit | Observe, list[VpaResult]]:
     """Recommends for the VPAs that are observed, and writes the statuses that changed, some side by side.
 
-    ``advice``: see :func:`recommend_for`.
+    ``advice``: see :func:`recommend_for`; ``explain`` is told before anything is written.
     """
     tally = Tally()
     results = recommend_for(state, list(state.observed_vpas()), progress.now, diagnostics, Quality(tally), advice)
+    if explain is not None:
+        yield from explain(results, progress)
     written = [_write(result, diagnostics) for result in results if result.status_written]
     if written:
         yield from progress.together(written, at_most=state.options.update_worker_count, brief=True)
