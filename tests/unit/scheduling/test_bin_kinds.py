@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kscale import InputError
 from kscale.scheduling.bounds import generation, pricing
 from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.fluid import Fluid
 from kscale.scheduling.bounds.generation import Generation
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import Master
@@ -123,6 +124,32 @@ def test_limits_on_bins_and_any_effort_leave_a_bound(kinds: BinKinds, effort: in
         assert work.bound <= best
     if work.proof is not None:
         check(kinds, work.proof)
+
+
+@given(bin_kinds(limits=True))
+def test_items_that_flow_prove_a_bound(kinds: BinKinds) -> None:
+    proof = Fluid(kinds).bound()
+    if proof is None:
+        assert optimum(kinds) is None, "the limits contradict each other"
+    else:
+        check(kinds, proof)
+
+
+def test_what_only_dear_kinds_take_is_dear() -> None:
+    """One price of a resource for all kinds would have to be that of the cheap kind: 100 in all."""
+    kinds = BinKinds.of([[1], [1]], [100, 100], [[10], [10]], [100, 10], allowed=[[True, False], [True, True]])
+    proof = Fluid(kinds).bound()
+    assert proof is not None
+    check(kinds, proof)
+    assert proof.value == 1_100
+
+
+def test_a_limit_of_one_bin_is_part_of_what_flows() -> None:
+    kinds = BinKinds.of([[1], [1]], [6, 4], [[10]], [100], max_per_bin=[1, 10])
+    proof = Fluid(kinds).bound()
+    assert proof is not None
+    check(kinds, proof)
+    assert proof.value == 600
 
 
 def test_searches_that_were_given_up_get_better_means(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,10 @@ class Packed:
         """Of all bins."""
         return int(kinds.cost[self.kind] @ self.copies)
 
+    def before(self, other: Packed, kinds: BinKinds) -> bool:
+        """Whether it is better: fewer items in no bin, then a lower cost."""
+        return (int(self.missing.sum()), self.cost(kinds)) < (int(other.missing.sum()), other.cost(kinds))
+
     def used(self, kinds: BinKinds) -> NDArray[np.int64]:
         """int64[T]: bins of each kind."""
         found = np.zeros(kinds.size, dtype=np.int64)

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.capacity.mix.even import evenly
 from kscale.capacity.mix.greedy import packed_greedily, volume_bound
 from kscale.capacity.mix.instance import Cell
-from kscale.capacity.mix.packing import Packed
+from kscale.capacity.mix.packing import Packed, Packing
 from kscale.capacity.mix.pruning import candidates
 from kscale.capacity.mix.rounding import dive
 from kscale.capacity.mix.whole import cheaper
 from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.fluid import Fluid
 from kscale.scheduling.bounds.generation import Generation
 from kscale.scheduling.bounds.kinds import BinKinds
 from kscale.scheduling.bounds.master import Master, have_solver
@@ -64,9 +66,11 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     """
     bound_effort = Effort(budget.bound, budget.stop_bound)
     plan_effort = Effort(budget.plan, budget.stop_plan)
+    parts = [cell.of(strict) for cell in cells]
     if not have_solver():
-        packed = [_within(strict, cell, lambda part: packed_greedily(part, plan_effort)) for cell in cells]
+        packed = [_within(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)]
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
+    even = [evenly(part, plan_effort) for part in parts]
     needed = candidates(strict)
     same = strict is kinds
     work = Generation(
@@ -79,10 +83,13 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     work.run()
     columns = _columns(work, needed)
     proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
-    packed = [_diving(strict, cell, columns, plan_effort, budget) for cell in cells]
+    packed = []
+    for cell, part, evened in zip(cells, parts, even, strict=True):
+        known = _some(columns, cell.kinds, strict.size)
+        packed.append(_within(cell, _dived(part, known, evened, plan_effort, budget)))
     found, method = proving.proof, "column_generation"
     if found is None or not proving.complete:  # else no prices of resources prove more than the tolerance
-        volume = volume_bound(kinds)
+        volume = _by_resources(kinds)
         if found is None or found.value < volume.value:
             found, method = volume, "volume"
     return Solution(
@@ -93,6 +100,13 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
         (bound_effort.spent, plan_effort.spent),
         (bound_effort.stopped, plan_effort.stopped),
     )
+
+
+def _by_resources(kinds: BinKinds) -> Proof:
+    """The better of what prices of resources prove: the same for all kinds, or for each kind its own."""
+    one = volume_bound(kinds)
+    each = Fluid(kinds).bound() if Fluid.small(kinds) else None
+    return one if each is None or each.value < one.value else each
 
 
 def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
@@ -114,18 +128,6 @@ def _some(
     return place[columns[0][mine]], columns[1][mine]
 
 
-def _diving(
-    strict: BinKinds,
-    cell: Cell,
-    columns: tuple[NDArray[np.intp], NDArray[np.int64]],
-    effort: Effort,
-    budget: Budget,
-) -> Packed:
-    """A packing of the cell, from those of the columns that its kinds have."""
-    known = _some(columns, cell.kinds, strict.size)
-    return _within(strict, cell, lambda part: _dived(part, known, effort, budget))
-
-
 def _relaxed(
     kinds: BinKinds, columns: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget
 ) -> Generation:
@@ -142,17 +144,21 @@ def _relaxed(
     return work
 
 
-def _within(kinds: BinKinds, cell: Cell, pack: Callable[[BinKinds], Packed]) -> Packed:
-    """Pack the items of a cell into its kinds; the answer speaks of all kinds."""
-    part = cell.of(kinds)
-    if not part.count.any() and not part.least.any():
-        nothing = np.zeros(0, dtype=np.int64)
-        return Packed(nothing, np.zeros((0, kinds.classes), dtype=np.int64), nothing, part.count)
-    packed = pack(part)
+def _within(cell: Cell, packed: Packed) -> Packed:
+    """What was packed into the kinds of a cell, by the numbers of all kinds."""
     return replace(packed, kind=cell.kinds[packed.kind].astype(np.int64))
 
 
-def _dived(part: BinKinds, known: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget) -> Packed:
+def _dived(
+    part: BinKinds,
+    known: tuple[NDArray[np.intp], NDArray[np.int64]],
+    even: Packed | None,
+    effort: Effort,
+    budget: Budget,
+) -> Packed:
+    """The cheapest of a dive from the columns that are ``known``, the ``even`` packing, and whole bins of both."""
+    if not part.count.any():
+        return Packing(part).packed()
     master = Master(part)
     limit = np.minimum(part.most, part.count)
     with np.errstate(divide="ignore"):
@@ -164,4 +170,7 @@ def _dived(part: BinKinds, known: tuple[NDArray[np.intp], NDArray[np.int64]], ef
     master.add(best[classes], alone)
     master.add(*known)
     master = master.reduced(_COLUMNS)
-    return cheaper(part, master, dive(part, master, effort, threads=budget.threads), effort)
+    packed = dive(part, master, effort, threads=budget.threads)
+    if even is not None and even.before(packed, part):
+        packed = even
+    return cheaper(part, master, packed, effort)

@@ -33,8 +33,7 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
     if copies is None:
         return packed
     found = _bins(kinds, master, copies, effort)
-    better = (int(found.missing.sum()), found.cost(kinds)) < (int(packed.missing.sum()), cost)
-    return found if better else packed
+    return found if found.before(packed, kinds) else packed
 
 
 def _bins(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
