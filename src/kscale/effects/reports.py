@@ -65,6 +65,7 @@ class Emit(msgspec.Struct, frozen=True):
 
 
 class Observe(msgspec.Struct, frozen=True, gc=False):
-    """Count observations, in this order. What only a cloud knows (models of GPUs) is for the world to add."""
+    """Count observations, in this order; they may be made when somebody looks, too. What only a cloud knows (models of
+    GPUs) is for the world to add."""
 
     observations: Sequence[Observation]

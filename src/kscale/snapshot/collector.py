@@ -10,7 +10,7 @@ from typing import Final
 
 __all__ = ["collector_at_ease", "collector_paused"]
 
-_AT_EASE: Final = 50_000
+_AT_EASE: Final = 200_000
 
 
 @contextmanager

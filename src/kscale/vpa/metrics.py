@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -128,6 +128,12 @@ class Tally:
         self._counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
         self._values: dict[tuple[str, ...], tuple[dict[str, str], list[_Values]]] = {}
         self._known: dict[tuple[str | bool, ...], tuple[tuple[str, ...], dict[str, str]]] = {}
+        self._later: list[Callable[[Tally], None]] = []
+
+    def later(self, tell: Callable[[Tally], None]) -> None:
+        """Has something added up only if somebody asks what came together: ``tell`` is given this tally then, and had
+        better not hold it before, so that what nobody asks for is gone with it."""
+        self._later.append(tell)
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
         """Adds to a counter, or to what a gauge will be set to."""
@@ -148,6 +154,9 @@ class Tally:
 
     def observations(self) -> list[Observation]:
         """What came together, by metric and labels."""
+        waiting, self._later = self._later, []
+        for tell in waiting:
+            tell(self)
         found = {key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()}
         for key, (labels, parts) in self._values.items():
             values = np.concatenate([np.asarray(part, np.float64) for part in parts])

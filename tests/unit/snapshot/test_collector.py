@@ -19,7 +19,7 @@ def thresholds() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize(("first", "meanwhile"), [(700, 50_000), (60_000, 60_000), (0, 0)])
+@pytest.mark.parametrize(("first", "meanwhile"), [(700, 200_000), (300_000, 300_000), (0, 0)])
 def test_it_waits_for_more_objects_and_is_then_as_it_was(first: int, meanwhile: int) -> None:
     gc.set_threshold(first, 11)
     before = gc.get_threshold()
@@ -34,7 +34,7 @@ def test_the_last_of_several_puts_it_back() -> None:
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)
-    assert gc.get_threshold()[0] == 50_000
+    assert gc.get_threshold()[0] == 200_000
     other.__exit__(None, None, None)
     assert gc.get_threshold()[:2] == (700, 11)
 

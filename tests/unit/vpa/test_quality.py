@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from kscale.effects import Observation
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
+from kscale.snapshot.collector import collector_paused
 from kscale.vpa import RecommenderRound, RecommenderState, Usage, run_once
 from kscale.vpa.metrics import METRICS
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, add_usage
@@ -121,6 +124,27 @@ def test_changes_of_recommendations() -> None:
         f"{name}{{{labels.format('cpu')}}}": (1.0, 1.0),
         f"{name}{{{labels.format('memory')}}}": (0.0, 0.0),
     }
+
+
+def test_what_is_said_later_is_of_the_recommendation_that_there_was() -> None:
+    events = [(T0, 500, CPU_SAMPLE), (T0, GIB, MEMORY_SAMPLE)]
+    soon, state = watched(cluster({"cpu": "1", "memory": "2Gi"}), *events), cluster({"cpu": "1", "memory": "2Gi"})
+    said, late = soon.into.observations(), watched(state, *events)
+    for aggregate in state.aggregates.values():
+        aggregate.last_recommendation = {"cpu": Quantity("3"), "memory": Quantity("1")}
+    assert late.into.observations() == said != []
+
+
+def test_what_nobody_asks_for_is_gone_with_the_tally() -> None:
+    state = cluster({"cpu": "1"})
+    values = np.array([500], np.int64)
+    gone = weakref.ref(values)
+    with collector_paused():
+        usage = Usage([NAME], np.zeros(1, np.int32), np.array([T0]), values, CPU_SAMPLE)
+        quality = Quality()
+        add_usage(state, usage, T0, quality)
+        del usage, values, quality
+        assert gone() is None
 
 
 def test_a_round_carries_its_observations() -> None:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from kscale._native import _histogram
 from kscale.effects import SECOND, ZERO_TIME, Moment
+from kscale.vpa.metrics import Tally
 from kscale.vpa.model.aggregates import Aggregate
-from kscale.vpa.model.samples import add_grid, compare
+from kscale.vpa.model.samples import Recommended, add_grid, compare
 from kscale.vpa.model.state import RecommenderState
 from kscale.vpa.model.usage import CPU_SAMPLE, OOM, ContainerName, Usage
 from kscale.vpa.quality import Quality
@@ -192,15 +193,23 @@ class _Taker:
         self._compare(where, status, taken, oom, False)
 
     def _compare(self, where: _Numbers | None, status: _Bytes, taken: _Numbers, oom: _Bytes | None, cpu: bool) -> None:
+        """Has it said how samples compare with what was recommended when they came: worked out when somebody looks."""
         if self._quality is None:
             return
-        accepted: _Numbers | slice = slice(None)
-        if status.any():
-            accepted = np.flatnonzero(status == 0)
-        rows = np.arange(len(status))[accepted] if where is None else where[accepted]
-        killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
-        which = self._resolved.aggregate[self._usage.container[rows]]
-        compare(which, taken[accepted], killed, cpu, self._resolved.aggregates, self._quality)
+        recommended = Recommended.of(self._resolved.aggregates, cpu)
+        if not recommended.modes:
+            return
+        aggregate, container = self._resolved.aggregate, self._usage.container
+
+        def tell(into: Tally) -> None:
+            accepted: _Numbers | slice = slice(None)
+            if status.any():
+                accepted = np.flatnonzero(status == 0)
+            rows = np.arange(len(status))[accepted] if where is None else where[accepted]
+            killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
+            compare(aggregate[container[rows]], taken[accepted], killed, cpu, recommended, Quality(into))
+
+        self._quality.into.later(tell)
 
 
 def _refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from kscale.vpa.model.store import Store
 from kscale.vpa.quality import Quality
 from kscale.vpa.resources import CPU, MEMORY
 
-__all__ = ["add_grid", "compare"]
+__all__ = ["Recommended", "add_grid", "compare"]
 
 SHORTEST_GRID: Final = 32
 """Samples of each container; below, looking whether they share their times is not worth it."""
@@ -59,32 +59,45 @@ def add_grid(
     return True
 
 
+class Recommended(NamedTuple):
+    """What aggregates were recommended last. Of each, in cores or bytes, ``amount`` float64[n] (0: nothing), and
+    ``mode`` int64[n]: its update mode in ``modes``; -1: it needs no recommendation."""
+
+    modes: list[str]
+    mode: npt.NDArray[np.int64]
+    amount: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, known: Sequence[Aggregate], cpu: bool) -> Recommended:
+        """What is known of them at this moment."""
+        resource = CPU if cpu else MEMORY
+        modes: dict[str, int] = {}
+        mode = [-1] * len(known)
+        amount = [0.0] * len(known)
+        for i, aggregate in enumerate(known):
+            if aggregate.needs_recommendation:
+                mode[i] = modes.setdefault(aggregate.update_mode or "", len(modes))
+                last = (aggregate.last_recommendation or {}).get(resource)
+                if last is not None:
+                    amount[i] = last.milli_value() / 1000.0 if cpu else float(last.value())
+        return cls(list(modes), np.array(mode, np.int64), np.array(amount, np.float64))
+
+
 def compare(
     aggregates: npt.NDArray[np.int32],
     amounts: npt.NDArray[np.int64],
     is_oom: npt.NDArray[np.bool_],
     cpu: bool,
-    known: Sequence[Aggregate],
+    recommended: Recommended,
     quality: Quality,
 ) -> None:
     """``observeQualityMetrics`` of samples that were taken in, in millicores or bytes.
 
-    ``aggregates[i]``: the place in ``known`` of the aggregate that sample *i* went to.
+    ``aggregates[i]``: the place in ``recommended`` of the aggregate that sample *i* went to.
     """
-    resource = CPU if cpu else MEMORY
-    modes: dict[str, int] = {}
-    mode = np.full(len(known), -1, np.int64)
-    recommended = np.zeros(len(known))
-    for i, aggregate in enumerate(known):
-        if aggregate.needs_recommendation:
-            mode[i] = modes.setdefault(aggregate.update_mode or "", len(modes))
-            last = (aggregate.last_recommendation or {}).get(resource)
-            if last is not None:
-                recommended[i] = last.milli_value() / 1000.0 if cpu else float(last.value())
-    if not modes:
-        return
-    if (mode < 0).any():
-        needed = mode[aggregates] >= 0
+    if (recommended.mode < 0).any():
+        needed = recommended.mode[aggregates] >= 0
         aggregates, amounts, is_oom = aggregates[needed], amounts[needed], is_oom[needed]
     usage = amounts / 1000.0 if cpu else amounts.astype(np.float64)
-    quality.samples(resource, list(modes), mode[aggregates], usage, recommended[aggregates], is_oom)
+    mode, amount = recommended.mode[aggregates], recommended.amount[aggregates]
+    quality.samples(CPU if cpu else MEMORY, recommended.modes, mode, usage, amount, is_oom)

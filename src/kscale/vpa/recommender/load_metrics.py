@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kscale.effects import ApiError, GetMetric, Observe, Progress, StepsOf
+from kscale.effects import ApiError, Deferred, GetMetric, Observe, Progress, StepsOf
 from kscale.objects.metrics import PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.vpa.metrics import Tally
@@ -33,7 +33,7 @@ def load_metrics_steps(
     whole = [*usage, usage_of(ooms)] if ooms else usage
     errors = [error for each in whole for error in add_usage(state, each, progress.now, quality)]
     tally.count("vpa_recommender_aggregate_container_states_count", {}, len(state.aggregates))
-    yield from progress.observe(*tally.observations())
+    yield from progress.act(Observe(Deferred(tally.observations)))
     return errors
 
 

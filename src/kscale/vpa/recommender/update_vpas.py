@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kscale.effects import (
     ZERO_TIME,
+    Deferred,
     Emit,
     GetScale,
     Machine,
@@ -70,7 +71,7 @@ def update_vpas_steps(
     if written:
         yield from progress.together(written, at_most=state.options.update_worker_count, brief=True)
     _count_objects(state, tally)
-    yield from progress.observe(*tally.observations())
+    yield from progress.act(Observe(Deferred(tally.observations)))
     return results
 
 
