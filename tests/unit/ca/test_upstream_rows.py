@@ -1,4 +1,6 @@
-"""Which test here holds the rows of which of upstream's tests of the loop (``*_test.go``): none is forgotten."""
+"""Which test here holds the rows of which of upstream's tests of the loop (``*_test.go``): none is forgotten.
+
+Where upstream has a table, the test named here has its rows, word for word: :data:`TABLES`."""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ ROWS = {
     "TestNotStarted": f"{STATE}::test_not_started",
     "TestExpiredScaleUp": f"{STATE}::test_an_overdue_request_is_given_up",
     "TestRegisterScaleDown": f"{STATE}::test_deletions_are_expected_for_a_while",
-    "TestNodeGroupScaleUpTime": f"{STATE}::test_a_request_follows_what_is_added_and_taken",
+    "TestNodeGroupScaleUpTime": "test_further_rows.py::test_when_a_scale_up_was_asked_for",
     "TestUpcomingNodes": f"{STATE}::test_upcoming_nodes",
     "TestTaintBasedNodeDeletion": f"{STATE}::test_nodes_without_machine",
     "TestIncorrectSize": f"{STATE}::test_incorrect_sizes",
@@ -166,13 +168,287 @@ ROWS = {
 """Upstream's test -> the test here that has its rows."""
 
 
+FURTHER = "test_further_rows.py"
+KWOK = "../world/test_nodegroups.py"
+
+TABLES: dict[str, dict[str, list[str]]] = {
+    # clusterstate/clusterstate_test.go: health and readiness
+    f"{STATE}::test_ok_with_scale_up": {"TestOKWithScaleUp": ['_group("g1", 5, "a")', 'groups["g1"], 4, N']},
+    f"{STATE}::test_health": {
+        "TestOKOneUnreadyNode": ["((1, 1), (True, False), 15, True, True)"],
+        "TestMissingNodes": ["((5, 1), (True, True), 15, True, False)"],
+        "TestTooManyUnready": ["((1, 1), (False, False), 35, False, True)"],
+    },
+    f"{STATE}::test_start_up_time": {
+        "TestUnreadyLongAfterCreation": ["(0, 1, 0)"],
+        "TestUnreadyAfterCreationWithIncreasedStartupTime": ["(35, 0, 1)", "upcoming_nodes(state, groups, N) == {}"],
+    },
+    f"{STATE}::test_not_started": {
+        "TestNotStarted": ["(False, True, 1, 1)", "(True, True, 1, 1)", "(True, False, 0, 2)"]
+    },
+    f"{STATE}::test_size_of_the_cluster": {"TestGetClusterSize": ["== (2, 6)", "== (3, 6)"]},
+    f"{FURTHER}::test_a_node_of_no_group_and_sizes_of_groups_that_come": {
+        "TestGetClusterSize": ["== (3, 7)", "== (3, 30)"],
+        "TestNodeWithoutNodeGroupDontCrash": ['machine("loose")'],
+    },
+    f"{FURTHER}::test_which_groups_are_known": {"IsNodeGroupRegistered": ["[True, False]"]},
+    f"{FURTHER}::test_a_candidate_shows_in_its_group_and_the_cluster": {
+        "TestOKOneUnreadyNodeWithScaleDownCandidate": ['("CandidatesPresent", "NoCandidates")']
+    },
+    f"{FURTHER}::test_which_nodes_are_suspended": {
+        "TestIsSuspendedNode": [
+            '([("Suspended", "True")], True)',
+            '([("Suspended", "False")], False)',
+            '([("Ready", "True")], False)',
+            "([], False)",
+        ]
+    },
+    f"{FURTHER}::test_suspended_nodes_are_neither_coming_nor_missing": {"TestSuspendedNodes": ["suspended == 1"]},
+    f"{FURTHER}::test_nodes_that_the_cloud_has_deleted_stay_so_until_their_object_goes": {
+        "TestCloudProviderDeletedNodes": ['("ng1-2", "ng1-3")', "range(3)", "deleted == [name]", "deleted == []"]
+    },
+    # requests, back-off
+    f"{STATE}::test_a_request_follows_what_is_added_and_taken": {
+        "TestUpdateScaleUp": ["(-20, 30)", "increase=100, time=N", "increase=80, time=N", "increase=110, time=later"]
+    },
+    f"{STATE}::test_an_overdue_request_is_given_up": {
+        "TestExpiredScaleUp": ["(4, N)", "Scale-up timed out for node group g1 after 3m0s"],
+        "TestExpiredScaleUpRevertsTargetSizeHandlesError": [
+            "Nodes added to group g1 failed to register within 3m0s",
+            "Failed to decrease target size for group g1 after scale-up timeout: cloud provider error",
+        ],
+    },
+    f"{FURTHER}::test_when_a_scale_up_was_asked_for": {
+        "TestNodeGroupScaleUpTime": [
+            "failed to find scaleUpRequest for node group",
+            "unexpected node group passed",
+            "scale_up_time(state, asked) == N0",
+        ]
+    },
+    f"{FURTHER}::test_failures_are_kept_by_group_until_the_next_loop": {
+        "TestScaleUpFailures": [
+            '("timeout", 3, 0), ("apiCallError", 1, MINUTE)',
+            '[("timeout", 2, 0)]',
+            "forget_failures(state).failures == {}",
+        ]
+    },
+    f"{STATE}::test_back_off_through_timeouts": {
+        "TestScaleUpBackoff": ["after 3m0s", "after 2m1s", "minutes=5, seconds=1"]
+    },
+    f"{STATE}::test_stale_back_offs": {"TestResetStaleBackoffData": ["(1, 4, 5)", "[2, 1, 0]"]},
+    f"{FURTHER}::test_a_failure_during_back_off_changes_what_and_when_but_not_how_long": {
+        "TestIncreaseExistingBackoff": ["(REFUSED, 5 * MINUTE)"]
+    },
+    # upcoming nodes, ranges, sizes
+    f"{STATE}::test_upcoming_nodes": {
+        "TestUpcomingNodes": ['{"g1": 6, "g2": 1, "g3": 2}', '{"g1": [], "g2": [], "g3": ["c"]}']
+    },
+    f"{FURTHER}::test_groups_that_are_being_made_bring_what_they_are_to_have": {
+        "TestUpcomingNodesFromUpcomingNodeGroups": [
+            '("ng", {"ng": 2}, {}, False, {"ng": 2})',
+            '("ng ng2", {"ng": 2, "ng2": 3}, {}, False, {"ng": 2, "ng2": 3})',
+            '("", {"ng": 2}, {"ng": 2}, True, {"ng": 2})',
+            '("ng", {"ng": 2, "ng2": 1}, {"ng2": 1}, True, {"ng": 2, "ng2": 1})',
+            '("ng", {"ng": 2, "ng2": 1}, {}, False, {"ng": 2})',
+        ]
+    },
+    f"{STATE}::test_recalculate": {
+        "TestRecalculateStateAfterNodeGroupSizeChanged": [
+            "(1, 1, 0, AcceptableRange(min_nodes=1, max_nodes=1, current_target=1), 0)",
+            "(6, 5, 1, AcceptableRange(min_nodes=5, max_nodes=6, current_target=6), 1)",
+            "(4, 1, 3, AcceptableRange(min_nodes=1, max_nodes=4, current_target=4), 3)",
+            "(4, 4, 0, AcceptableRange(min_nodes=4, max_nodes=4, current_target=4), 0)",
+        ]
+    },
+    f"{STATE}::test_ranges": {
+        "TestUpdateAcceptableRanges": [
+            "((0, 0), (0, 0), (0, 0), (0, 0), ((10, 10), (20, 20)))",
+            "((3, 5), (0, 0), (0, 0), (0, 0), ((7, 10), (15, 20)))",
+            "((0, 0), (2, 3), (0, 0), (0, 0), ((10, 12), (20, 23)))",
+            "((0, 0), (0, 0), (2, 3), (0, 0), ((10, 10), (20, 20)))",
+            "((0, 0), (0, 0), (0, 0), (2, 3), ((8, 10), (17, 20)))",
+            "((3, 5), (2, 3), (1, 3), (2, 4), ((5, 12), (11, 23)))",
+        ]
+    },
+    f"{STATE}::test_incorrect_sizes": {
+        "TestUpdateIncorrectNodeGroupSizes": [
+            "((10, 20), (0, 0), {}, {})",
+            '{"g1": (8, 10, 0), "g2": (15, 20, 0)}',
+            '{"g1": (12, 10, 0), "g2": (25, 20, 0)}',
+            '{"g1": (7, 10, -60), "g2": (14, 20, -60)}',
+            '{"g1": (8, 10, -60), "g2": (15, 20, -1)}',
+            '((8, 15), (2, 3), {}, {"g2": (15, 20, 0)})',
+        ]
+    },
+    f"{FURTHER}::test_machines_without_a_node_explain_a_size": {
+        "TestUpdateIncorrectNodeGroupSizes": ["((2, 3), (0, 0))", '["g2"]', "(15, 20)"]
+    },
+    f"{FURTHER}::test_a_wrong_size_keeps_its_time_until_it_changes": {
+        "TestIncorrectSize": ["[(1, 5, -5), (1, 5, -5), (2, 5, -3)]"]
+    },
+    f"{STATUS}::test_truncated": {
+        "TestTruncateIfExceedMaxSize": [
+            '("Some message", 12, "Some message")',
+            '("Some long message", 16, "Some <truncated>")',
+            '("msg", 3, "msg")',
+            '("msg", 2, "ms")',
+        ]
+    },
+    # core
+    f"{LOOP}::test_run_once": {
+        "TestStaticAutoscalerRunOnce": [
+            '("ScaleUpLimitedByMaxNodesTotal", [])',
+            '[("up", "g1", 1)]',
+            '(["n2"], [])',
+            '[("down", "g1", "n2")]',
+            '[("down", "g2", "n3")]',
+            '[("up", "g3", 2)]',
+        ]
+    },
+    "test_repair.py::test_targets_that_are_too_high": {"TestRemoveFixNodeTargetSize": ["(-50, False)", "delta=-2"]},
+    "test_repair.py::test_groups_that_go_whole": {
+        "TestRemoveOldUnregisteredNodesAtomic": ["(False, 9, 10), (True, 9, 0), (True, 10, 10)"]
+    },
+    f"{FURTHER}::test_young_pods": {
+        "TestFilterOutYoungPods": [
+            '(0, 0, "p1 p2", "p1", "")',
+            '(0, 5, "p1 p2", "p1 p2", "")',
+            '(5, 0, "p1 p2", "", "")',
+            '(5, 2, "p1 p3", "", "Failed to set pod scale up delay for")',
+            '(0, 0, "p1 p4", "p1 p4", "Failed to parse pod")',
+        ]
+    },
+    "test_options.py::test_gpu_limits": {
+        "TestParseSingleGpuLimit": [
+            '("gpu:1", ', '("gpu:1:10:x", ', '("gpu:x:10", ', '("gpu:1:y", ', '("gpu:-1:10", ', '("gpu:1:-10", ',
+            '("gpu:10:1", ', '== GpuLimits("gpu", 1, 10)',
+        ]
+    },
+    "test_options.py::test_drain_priorities_that_cannot_be_read": {
+        "TestParseShutdownGracePeriodsAndPriorities": [
+            '"", "1:2,34", "1:2, 3:4,", "1:2,3:4 ", "1:2,3:a", "1:2,3:23.2"'
+        ]
+    },
+    "../drivers/test_health.py::test_the_first_loop_never_has_less": {
+        "start-up time": ["[(10, 15, 5, 15), (15, 10, 5, 15), (10, 10, 15, 15)]"]
+    },
+    "../drivers/test_health.py::test_what_counts": {
+        "health check": ["(0, True, True), (-2, True, False), (-2, False, True), (2, False, True)"]
+    },
+    # processors
+    "test_pod_lists.py::test_filter_out_schedulable": {
+        "TestFilterOutSchedulable": [
+            "([], [(200, None), (500, None), (800, None)], [])",
+            '([], [(3000, None)], ["p1"])',
+            '([], [(200, None), (500, None), (1800, None)], ["p3"])',
+            '([], [(200, None), (500, 10), (1800, 20)], ["p2"])',
+            '([500], [(1000, None), (300, None), (300, None)], ["p3"])',
+            '([500, 1000], [(1000, None), (300, None), (300, None)], ["p1", "p3"])',
+        ]
+    },
+    "scale_up/test_loop_gate.py::test_upstreams_table": {
+        "TestFilterOutSchedulable_GracefulDegradation": [
+            "(True, -_MINUTE, 0, 0, 1, ",
+            "(True, timedelta(), 1, 0, 2, None)",
+            "(True, 4 * _MINUTE, 5, 3, 0, ",
+            "(False, -_MINUTE, 0, 3, 0, None)",
+        ]
+    },
+    "scale_up/test_around_the_estimate.py::test_events_by_result": {
+        "TestEventingScaleUpStatusProcessor": [
+            '("ScaleUpNoOptionsAvailable", 2, 0, ["NotTriggerScaleUp"] * 2)',
+            '("ScaleUpSuccessful", 2, 1, ["TriggeredScaleUp"])',
+            '("ScaleUpError", 3, 0, [])',
+            '("ScaleUpLimitedByMaxNodesTotal", 3, 0, ["NotTriggerScaleUp"] * 3)',
+        ]
+    },
+    "scale_up/test_around_the_estimate.py::test_reasons_are_counted_over_groups_that_exist": {
+        "TestReasonsMessage": ["1 also not schedulable, 1 not ready, 2 max limit reached, 2 not schedulable"]
+    },
+    "scale_down/test_candidates.py::test_local_delays": {"TestGetScaleDownCandidates": ["5 * MINUTE", "11 * MINUTE"]},
+    "scale_down/test_candidates.py::test_the_higher_score_goes_first": {
+        "TestSort": ['([[3], [4], [1], [2], [0]], "1 0 3 2 4")']
+    },
+    "test_balancing.py::test_upstream_table": {
+        "TestBalanceSingleGroup": ['({"ng1": (1, 10)}, 1, {"ng1": 2})', '({"ng1": (1, 10)}, 4, {"ng1": 5})'],
+        "TestBalanceUnderMaxSize": [
+            '(_FOUR, 1, {"ng1": 2})',
+            '(_FOUR, 2, {"ng1": 3})',
+            '(_FOUR, 4, {"ng1": 4, "ng2": 4})',
+            '(_FOUR, 5, {"ng1": 5, "ng2": 4})',
+            '(_FOUR, 10, {"ng1": 6, "ng2": 6, "ng3": 6, "ng4": 6})',
+        ],
+        "TestBalanceHittingMaxSize": [
+            '({"ng1": (1, 1)}, 1, {})',
+            '({"ng1": (1, 1), "ng2": (1, 3)}, 1, {"ng2": 2})',
+            '({"ng1": (1, 1), "ng2": (1, 3)}, 5, {"ng2": 3})',
+            '({"ng2": (1, 3), "ng3": (3, 10)}, 4, {"ng2": 3, "ng3": 5})',
+            '({"ng2": (1, 3), "ng3": (3, 10), "ng4": (5, 7)}, 9, {"ng2": 3, "ng3": 8, "ng4": 7})',
+            '({"ng2": (1, 3), "ng3": (3, 10), "ng4": (5, 7)}, 900, {"ng2": 3, "ng4": 7, "ng3": 10})',
+            '({"ng2": (1, 3), "ng5": (6, 3)}, 1, {"ng2": 2})',
+        ],
+    },
+    "test_similarity.py::test_generic": {
+        "TestNodesSimilarVariousRequirements": ["cpu_m=1001", "_allocatable(999)", "_allocatable(500)", "_with_gpu()"],
+        "TestNodesSimilarVariousMemoryRequirements": ["memory=986", "memory=984"],
+        "TestNodesSimilarVariousLargeMemoryRequirements": ["15944120Ki", "16438475Ki", "257217528Ki", "265169453Ki"],
+    },
+    f"{FURTHER}::test_pods_that_controllers_are_to_make": {
+        "TestTargetCountInjectionPodListProcessor": [
+            "replicas=5)), False, 2)",
+            "replicas=5)), True, 1)",
+            "completions=10)), False, 7)",
+            'stateful_set("Parallel"), False, 7)',
+            'stateful_set("Parallel"), True, 6)',
+            'stateful_set("OrderedReady"), False, 0)',
+        ],
+        "TestMakeFakePods": ["copy-{i}", 's-{i}"', 'node_name == ""'],
+    },
+    # cloudprovider/kwok
+    f"{KWOK}::test_increases_of_kwok": {
+        "TestIncreaseSize": ['(1, "")', '(-1, "size increase must be positive")', '(4, "size increase too large")']
+    },
+    f"{KWOK}::test_deletions_of_kwok": {
+        "TestDeleteNodes": [
+            '(1, 1, False, "")',
+            '(0, 1, False, "min size reached, nodes will not be deleted")',
+            '(1, 2, False, "size would go below min size")',
+            '(1, 1, True, "is not managed by kwok")',
+        ]
+    },
+    f"{KWOK}::test_decreases_of_kwok": {
+        "TestDecreaseTargetSize": [
+            '(-1, False, "", 2)',
+            '(1, False, "size decrease must be negative", 3)',
+            '(-2, False, "attempt to delete existing nodes", 3)',
+            '(-1, True, "couldn\'t list nodes", 3)',
+        ]
+    },
+}  # fmt: skip
+"""Test here -> upstream's table (its name there, or what it is of) -> its rows as they stand in the test."""
+
+
 @cache
-def functions_in(path: Path) -> frozenset[str]:
-    found = ast.parse(path.read_text()).body
-    return frozenset(each.name for each in found if isinstance(each, ast.FunctionDef) and each.name.startswith("test_"))
+def sources(path: Path) -> dict[str, str]:
+    """Of every test: its text with its decorators, on one line."""
+    text = path.read_text()
+    lines, found = text.splitlines(), {}
+    for each in ast.parse(text).body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
+            first = min(part.lineno for part in (*each.decorator_list, each))
+            found[each.name] = " ".join(" ".join(lines[first - 1 : each.end_lineno]).split())
+    return found
 
 
 @pytest.mark.parametrize("upstream", ROWS)
 def test_the_test_is_there(upstream: str) -> None:
     path, _, name = ROWS[upstream].partition("::")
-    assert name in functions_in(HERE / path)
+    assert name in sources(HERE / path)
+
+
+@pytest.mark.parametrize("test", TABLES)
+def test_the_rows_are_there(test: str) -> None:
+    path, _, name = test.partition("::")
+    text = sources(HERE / path)[name]
+    missing = {table: [row for row in rows if row not in text] for table, rows in TABLES[test].items()}
+    assert {table: rows for table, rows in missing.items() if rows} == {}

@@ -13,7 +13,7 @@ import trustme
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.atomic import filter_atomic, registered_size
-from kscale.effects import ANSWERS, Refresh
+from kscale.effects import ANSWERS, ApiError, Delete, Outcome, Refresh
 from kscale.errors import InputError
 from kscale.objects.core import Node, NodeSpec
 from kscale.objects.decode import from_dict
@@ -438,6 +438,90 @@ def test_kwok(api: Api) -> None:
     assert api.names() == []
     with pytest.raises(ProviderError, match="min size reached, nodes will not be deleted"):
         KwokGroups(api.ask, namespace="ns").delete_nodes("large", [gone])
+
+
+def grown(api: Api, by: int) -> KwokGroups:
+    api.configure()
+    cloud = KwokGroups(api.ask, namespace="ns", rng=random.Random(1))
+    cloud.refresh()
+    cloud.increase_size("a", by)
+    return cloud
+
+
+def target(cloud: KwokGroups) -> int:
+    return cloud._groups["a"].target
+
+
+def held(api: Api) -> list[Node]:
+    return [from_dict(api.server.get("nodes", name), Node) for name in api.names()]
+
+
+@pytest.mark.parametrize(
+    ("delta", "said"), [(1, ""), (-1, "size increase must be positive"), (4, "size increase too large")]
+)
+def test_increases_of_kwok(api: Api, delta: int, said: str) -> None:
+    """Upstream's table: a target of two, three at most."""
+    cloud = grown(api, 2)
+    if said:
+        with pytest.raises(ProviderError, match=said):
+            cloud.increase_size("a", delta)
+    else:
+        cloud.increase_size("a", delta)
+    assert target(cloud) == len(api.names()) == (2 if said else 3)
+    for node in held(api):
+        assert "kwok" in (node.spec.provider_id or "")
+        assert "a" in node.name
+        path = (node.metadata.annotations or {})["metrics.k8s.io/resource-metrics-path"]
+        assert path.endswith(f"{node.name}/metrics/resource")
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "strange", "said"),
+    [
+        (1, 1, False, ""),
+        (0, 1, False, "min size reached, nodes will not be deleted"),
+        (1, 2, False, "size would go below min size"),
+        (1, 1, True, "is not managed by kwok"),
+    ],
+)
+def test_deletions_of_kwok(api: Api, size: int, count: int, strange: bool, said: str) -> None:
+    """Upstream's table: none at least."""
+    cloud = grown(api, size) if size else grown(api, 1)
+    (one,) = held(api)
+    if not size:
+        cloud.delete_nodes("a", [one])
+    if strange:
+        one.metadata.annotations = {}
+    if said:
+        with pytest.raises(ProviderError, match=said):
+            cloud.delete_nodes("a", [one] * count)
+    else:
+        cloud.delete_nodes("a", [one] * count)
+    assert target(cloud) == len(api.names()) == (size if said else 0)
+
+
+@pytest.mark.parametrize(
+    ("delta", "down", "said", "left"),
+    [
+        (-1, False, "", 2),
+        (1, False, "size decrease must be negative", 3),
+        (-2, False, "attempt to delete existing nodes", 3),
+        (-1, True, "couldn't list nodes", 3),
+    ],
+)
+def test_decreases_of_kwok(api: Api, delta: int, down: bool, said: str, left: int) -> None:
+    """Upstream's table: a target of three, two nodes."""
+    cloud = grown(api, 3)
+    api.ask(Delete(kind="Node", api_version="v1", name=api.names()[0]))
+    if down:
+        cloud._ask = lambda action: Outcome(at=0, error=ApiError("the lister is down"))
+    if said:
+        with pytest.raises(ProviderError, match=said) as refused:
+            cloud.decrease_target_size("a", delta)
+        assert not down or "the lister is down" in str(refused.value)
+    else:
+        cloud.decrease_target_size("a", delta)
+    assert target(cloud) == left
 
 
 @pytest.mark.parametrize(

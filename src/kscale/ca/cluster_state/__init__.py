@@ -14,6 +14,7 @@ from kscale.ca.cluster_state.registering import (
     register_failed_scale_up,
     register_scale_down,
     register_scale_up,
+    scale_up_time,
 )
 from kscale.ca.cluster_state.sizes import autoscaled_nodes_count, recalculate
 from kscale.ca.cluster_state.state import (
@@ -58,6 +59,7 @@ __all__ = [
     "register_failed_scale_up",
     "register_scale_down",
     "register_scale_up",
+    "scale_up_time",
     "upcoming_count",
     "upcoming_nodes",
     "update_nodes",

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError, record_failure
 from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
+from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.nodegroup import NodeGroup, ProviderError
@@ -19,6 +20,7 @@ __all__ = [
     "register_failed_scale_up",
     "register_scale_down",
     "register_scale_up",
+    "scale_up_time",
 ]
 
 SCALE_DOWN_TIMEOUT = 300 * SECOND
@@ -56,6 +58,17 @@ def register_scale_down(state: ClusterStateRegistry, group: str, node: str, now:
     """After the cloud accepted the deletion of a node."""
     request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
+
+
+def scale_up_time(state: ClusterStateRegistry, group: NodeGroup | None) -> Moment:
+    """When the scale-up of a group that is under way was last added to (``NodeGroupScaleUpTime``). Raises
+    :class:`~kscale.ca.AutoscalerError` where there is none."""
+    if group is None:
+        raise AutoscalerError("", "failed to find scaleUpRequest for node group: unexpected node group passed")
+    request = state.scale_up_requests.get(group.id)
+    if request is None:
+        raise AutoscalerError("", f"failed to find scaleUpRequest for node group: {group.id}")
+    return request.time
 
 
 def register_failed_scale_up(
