@@ -25,7 +25,8 @@ from kscale.world.metrics.rest import RESTMetrics
 from unit.drivers.set_clock import SetClock
 from unit.drivers.test_horizontal_autoscaler import World
 from unit.drivers.test_vpa_recommender import SERVED, against_fake
-from unit.drivers.vpa_world import autoscaler, cluster, running
+from unit.drivers.test_vpa_updater import far, lives
+from unit.drivers.vpa_world import autoscaler, cluster, running, used
 from unit.world.test_informer import FakeApi
 
 HOUR = 3600 * SECOND
@@ -83,6 +84,102 @@ def test_rounds_go_on(build: Any, begin: Callable[[FakeApi], None], asks: str, i
             assert abs(rounds() - before - 2 * each) <= 1
 
     against_fake(case, **({} if build is horizontal_program else {"resources": SERVED}))
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_is_set_while_sizes_are_written(hours: int) -> None:
+    """Each is written once all the same, and the next syncs come when they would have come."""
+
+    async def case(api: FakeApi) -> None:
+        world = World(api)
+        for i in range(30):
+            world.deploy(f"w{i}", 900)
+            world.autoscale(f"w{i}")
+
+        def sized() -> list[str]:
+            return [path for path in api.server.asked("PUT") if path.endswith("/scale")]
+
+        def syncs() -> int:
+            return sum("metrics.k8s.io" in path for path in api.server.asked("GET"))
+
+        clock = SetClock(api.clock)
+        async with running(api, horizontal_program, clock=clock):
+            while len(sized()) < 10:
+                await asyncio.sleep(0.2)
+            assert len(sized()) < 20
+            clock.ahead = hours * HOUR
+            await asyncio.sleep(40)
+            assert len(sized()) == len(set(sized())) == 30
+            assert {world.replicas(f"w{i}") for i in range(30)} == {2}
+            before = syncs()
+            await asyncio.sleep(150)
+            assert 9 <= syncs() - before <= 11
+
+    against_fake(case, delay=0.3)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_is_set_while_checkpoints_are_written(hours: int) -> None:
+    """None is lost, and the next round comes when it would have come."""
+    options = RecommenderOptions(update_worker_count=1)
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        for i in range(12):
+            api.server.put(VPAS, autoscaler(f"v{i:02}", "web"))
+
+        def written() -> list[str]:
+            return [path for path in api.server.asked("POST") if path.endswith("checkpoints")]
+
+        def rounds() -> int:
+            return sum("metrics.k8s.io" in path for path in api.server.asked("GET"))
+
+        clock = SetClock(api.clock)
+        async with running(api, partial(recommender_program, options=options), clock=clock):
+            await asyncio.sleep(50)
+            while len(written()) < 4:
+                used(api, "web-0", "200m", "300Mi")
+                used(api, "web-1", "200m", "300Mi")
+                await asyncio.sleep(0.2)
+            assert len(written()) < 8
+            before = rounds()
+            clock.ahead = hours * HOUR
+            await asyncio.sleep(150)
+            assert len(api.server.all("verticalpodautoscalercheckpoints.autoscaling.k8s.io")) == 12
+            assert 2 <= rounds() - before <= 3
+
+    against_fake(case, resources=SERVED, delay=0.3)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_is_set_while_pods_are_evicted(hours: int) -> None:
+    """The rate limit goes on as it was: one pod each ten seconds."""
+    options = UpdaterOptions(eviction_rate_limit=0.1, eviction_rate_burst=1, eviction_tolerance=1.0)
+
+    async def case(api: FakeApi) -> None:
+        cluster(api, pods=5)
+        api.server.put(VPAS, far())
+        clock = SetClock(api.clock)
+
+        def evicted() -> int:
+            return sum(path.endswith("/eviction") for path in api.server.asked("POST"))
+
+        async def live(seconds: float) -> None:
+            end = api.clock.now() + round(seconds * SECOND)
+            while api.clock.now() < end:
+                lives(api, api.clock.now() + clock.ahead)
+                await asyncio.sleep(1)
+
+        async with running(api, partial(updater_program, options=options), clock=clock):
+            while evicted() < 2:
+                await live(1)
+            clock.ahead = hours * HOUR
+            await live(5)
+            assert evicted() == 2
+            await live(16)
+            assert evicted() == 4
+
+    against_fake(case, resources=SERVED)
 
 
 def test_what_the_hpa_remembers_is_as_old_as_it_was() -> None:

@@ -50,9 +50,9 @@ def far(mode: str = "Recreate", name: str = "web", **more: Any) -> dict[str, Any
     return autoscaler(name, status=FAR, updatePolicy={"updateMode": mode}, **more)
 
 
-def lives(api: FakeApi) -> None:
-    """The admission controller says that it does, now."""
-    now = to_text(api.clock.now(), fraction=True)
+def lives(api: FakeApi, at: int | None = None) -> None:
+    """The admission controller says that it does, now (``at``: by another clock)."""
+    now = to_text(api.clock.now() if at is None else at, fraction=True)
     name = {"name": "vpa-admission-controller", "namespace": "kube-system", "creationTimestamp": now}
     spec = {"holderIdentity": "x", "renewTime": f"{str(now).rstrip('Z').partition('.')[0]}.000000Z"}
     api.server.put(LEASES, {"metadata": name, "spec": spec})
