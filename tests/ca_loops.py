@@ -166,6 +166,7 @@ class Life:
         cloud = self.cloud
         pods = [pod for key, pod in cloud.pods.items() if not cloud._is_gone(key, at)]
         snapshot = Cluster([*cloud.nodes.values(), *pods, *cloud.objects.values(), *self.others]).snapshot(dra=True)
+        inputs.setdefault("expander_input", ca.ExpanderInput(ask_prices=True))  # by who goes by prices
         given = ca.LoopInputs(actuator=self.actuator, **inputs)
         running = self.time.start(
             lambda now: ca.run_once_steps(

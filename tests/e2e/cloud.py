@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.control_plane import ControlPlane, Refused
+from kscale.effects import GetPrices, Prices
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
@@ -57,6 +58,9 @@ class FakeCloud:
 
     def has_instance(self, node: Node) -> bool:
         return any(node.name in group.running for group in self._groups.values())
+
+    def prices(self, question: GetPrices) -> Prices:
+        raise ProviderError("Not implemented")
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         self._asked("IncreaseSize", group, delta)

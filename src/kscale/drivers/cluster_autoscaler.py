@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kscale.ca.clock_steps import moved
 from kscale.ca.cluster_state import initializing_status, is_scaling_up
-from kscale.ca.expander.types import ExpanderInput, Rank, Rng
+from kscale.ca.expander.types import ExpanderInput, Rank, Rng, TellPrices
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.metrics import initial_observations, observation
 from kscale.ca.options import GIB, AutoscalingOptions
@@ -37,6 +37,7 @@ from kscale.effects import (
     SECOND,
     ZERO_TIME,
     Delete,
+    GetPrices,
     HasInstances,
     List,
     Moment,
@@ -92,6 +93,7 @@ class AutoscalerProcess:
     """What the process is told, beside the options of a decision; the names are those of upstream's flags.
 
     ``dra``: the API server serves devices; ``gpu_label``: the cloud's; ``rank``: an outside ranker, asked in a dry run;
+    ``prices``: the cloud is asked for prices, in a dry run by this (None: groups say what their nodes cost);
     ``profile``: the scheduler's, if it is not the default one.
     """
 
@@ -100,6 +102,7 @@ class AutoscalerProcess:
     dra: bool = True
     gpu_label: str = DEFAULT_GPU_LABEL
     rank: Rank | None = None
+    prices: TellPrices | None = None
     profile: SchedulerProfile | None = None
 
 
@@ -221,7 +224,11 @@ class ClusterAutoscaler:
             process_age=timedelta_of(begun - self._begun),
             rng=self.rng,
             profile=self.process.profile,
-            expander_input=ExpanderInput(priorities=sight.priorities, namespace=self.options.namespace),
+            expander_input=ExpanderInput(
+                priorities=sight.priorities,
+                namespace=self.options.namespace,
+                ask_prices=self.process.prices is not None,
+            ),
         )
         if self.process.dry_run:
             report = yield from self._pretend(sight, progress, inputs)
@@ -327,11 +334,12 @@ class ClusterAutoscaler:
             inputs=inputs,
             has_instance=machines.value if machines.error is None else None,
             rank=self.process.rank,
+            prices=self.process.prices,
         )
         if cloud.error is not None:
             _log.error("the cloud cannot be looked at: %s", cloud.error.message)
         for action in report.actions:
-            if not isinstance(action, Refresh | HasInstances | List):
+            if not isinstance(action, Refresh | HasInstances | GetPrices | List):
                 _log.info("dry run: %s", described(action))
         yield from progress.observe(*report.observations)
         yield from progress.emit(*report.events)

@@ -36,8 +36,10 @@ from kscale.effects.cloud import (
     DecreaseTargetSize,
     DeleteGroup,
     DeleteNodes,
+    GetPrices,
     HasInstances,
     IncreaseSize,
+    Prices,
     Refresh,
 )
 from kscale.effects.deferred import Deferred
@@ -87,6 +89,7 @@ __all__ = [
     "Evict",
     "Get",
     "GetMetric",
+    "GetPrices",
     "GetScale",
     "GetWhole",
     "HasInstances",
@@ -103,6 +106,7 @@ __all__ = [
     "PatchOperation",
     "Perform",
     "Preview",
+    "Prices",
     "Progress",
     "PutScale",
     "QueryPrometheus",

@@ -30,6 +30,7 @@ from kscale.effects.cloud import (
     DecreaseTargetSize,
     DeleteGroup,
     DeleteNodes,
+    GetPrices,
     HasInstances,
     IncreaseSize,
     Refresh,
@@ -83,6 +84,7 @@ class InBackground(msgspec.Struct, frozen=True):
 Action = (
     Refresh
     | HasInstances
+    | GetPrices
     | IncreaseSize
     | DecreaseTargetSize
     | DeleteNodes

@@ -28,8 +28,10 @@ from kscale.effects.cloud import (
     DecreaseTargetSize,
     DeleteGroup,
     DeleteNodes,
+    GetPrices,
     HasInstances,
     IncreaseSize,
+    Prices,
     Refresh,
 )
 from kscale.effects.metrics import GetMetric, QueryPrometheus
@@ -114,6 +116,12 @@ def _machines(action: HasInstances, value: object) -> bool:
     )
 
 
+def _prices(action: GetPrices, value: object) -> bool:
+    if not isinstance(value, Prices) or (len(value.nodes), len(value.pods)) != (len(action.nodes), len(action.pods)):
+        return False
+    return all(isinstance(each, float | int | ApiError) for each in (*value.nodes, *value.pods))
+
+
 def _values(action: Together, value: object) -> bool:
     return isinstance(value, list) and len(value) == len(action.machines)
 
@@ -128,6 +136,7 @@ _WRITTEN: Final = Answer(
 ANSWERS: Final[Mapping[type[Any], Answer]] = {
     Refresh: Answer("a list of NodeGroups or Groups, or None: as they were", _groups),
     HasInstances: Answer("a dict of booleans by the names of nodes", _machines, question=True),
+    GetPrices: Answer("Prices of each node and each pod", _prices, question=True),
     IncreaseSize: _DONE,
     DecreaseTargetSize: _DONE,
     DeleteNodes: _DONE,

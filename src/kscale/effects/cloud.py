@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from kscale.effects.moments import Moment
+from kscale.effects.outcomes import ApiError
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 
@@ -13,8 +17,10 @@ __all__ = [
     "DecreaseTargetSize",
     "DeleteGroup",
     "DeleteNodes",
+    "GetPrices",
     "HasInstances",
     "IncreaseSize",
+    "Prices",
     "Refresh",
 ]
 
@@ -28,6 +34,24 @@ class HasInstances(msgspec.Struct, frozen=True):
     cloud cannot tell."""
 
     nodes: tuple[str, ...]
+
+
+class GetPrices(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask what nodes and pods cost from ``start`` to ``end`` (``Pricing``: ``NodePrice`` and ``PodPrice``), in any
+    currency. ``pods``: their API data, whole."""
+
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[dict[str, Any], ...] = ()
+    start: Moment
+    end: Moment
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``nodes`` and ``pods`` cost, in the order of the question; an :class:`~kscale.effects.ApiError` in place of
+    a price that the cloud does not tell."""
+
+    nodes: tuple[float | ApiError, ...] = ()
+    pods: tuple[float | ApiError, ...] = ()
 
 
 class IncreaseSize(msgspec.Struct, frozen=True, kw_only=True):

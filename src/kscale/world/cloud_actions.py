@@ -13,6 +13,7 @@ from kscale.effects import (
     DecreaseTargetSize,
     DeleteGroup,
     DeleteNodes,
+    GetPrices,
     HasInstances,
     IncreaseSize,
     Refresh,
@@ -42,6 +43,8 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
                 with suppress(ProviderError):  # where the cloud fails to tell it says nothing
                     found[node.name] = groups.has_instance(node)
             return found
+        case GetPrices():
+            return groups.prices(action)
         case IncreaseSize(group=group, delta=delta, atomic=atomic):
             return groups.increase_size(group, delta, atomic=atomic)
         case DecreaseTargetSize(group=group, delta=delta):

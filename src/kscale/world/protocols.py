@@ -15,7 +15,18 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from kscale.effects import Action, ApiError, GetMetric, Moment, Outcome, QueryPrometheus, Ranking, RankOptions
+from kscale.effects import (
+    Action,
+    ApiError,
+    GetMetric,
+    GetPrices,
+    Moment,
+    Outcome,
+    Prices,
+    QueryPrometheus,
+    Ranking,
+    RankOptions,
+)
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
@@ -170,6 +181,10 @@ class NodeGroups(Protocol):
 
     def has_instance(self, node: Node) -> bool:
         """Whether the machine of a node still runs (``HasInstance``)."""
+        ...
+
+    def prices(self, question: GetPrices) -> Prices:
+        """What nodes and pods cost in the time of a ``question`` (``Pricing``)."""
         ...
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:

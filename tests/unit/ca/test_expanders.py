@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +18,7 @@ from kscale import ca
 from kscale.ca.expander.grpc import NO_CLIENT
 from kscale.ca.expander.price import node_unfitness, preferred_node
 from kscale.ca.go_math import tanh
-from kscale.effects import ApiError, Ranking, RankOptions
+from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from performing import performed
@@ -222,6 +223,46 @@ def test_price_without_any_price_leaves_nothing() -> None:
     found = ca.expand([_option("ng1", 1, pod("q")), _option("ng2", 1, pod("p"))], "price", given_input)
     assert found.best is None
     assert set(found.steps[0].filtered.skipped) == {"ng1", "ng2"}
+
+
+def test_prices_are_asked_of_the_cloud_where_nobody_has_them() -> None:
+    """The same numbers as with a model; whatever is asked about is asked once."""
+    nodes = {"ng1": node("n1", 1000, 1000), "ng2": node("n2", 4000, 1000), "ng3": node("n3", 1, 1)}
+    one, two = pod("p1", 1000, 0), pod("p2", 500, 0)
+    options = [_option("ng1", 2, one), _option("ng2", 1, one, two), _option("gone", 1, two)]
+    model = ca.HourlyPrices(nodes={"n1": 20.0, "n2": 200.0}, pods={"p1": 20.0, "p2": 10.0, "stabilize": 10.0})
+    given_input = ca.ExpanderInput(nodes=nodes, ask_prices=True, cluster_node_count=3, now=7)
+
+    def tell(question: Any) -> Prices:
+        assert isinstance(question, GetPrices)
+        assert question.nodes == (nodes["ng1"], nodes["ng2"])
+        assert [each["metadata"]["name"] for each in question.pods] == ["stabilize", "p1", "p2"]
+        assert (question.start, question.end) == (7, 7 + 3600 * SECOND)
+        return Prices(nodes=(20.0, 200.0), pods=(10.0, 20.0, 10.0))
+
+    ran = performed(ca.expand_steps(options, ["price"], given_input, now=0), tell, now=0)
+    assert len(ran.actions) == 1
+    want = ca.expand(options, "price", replace(given_input, prices=model)).steps[0].filtered
+    assert ran.value.steps[0].filtered == want
+    assert len(want.scores) == 2
+
+
+def test_prices_that_the_cloud_does_not_tell_leave_options_out() -> None:
+    nodes = {"ng1": node("n1", 1, 1), "ng2": node("n2", 1, 1), "ng3": node("n3", 1, 1)}
+    options = [_option("ng1", 1, pod("q")), _option("ng2", 1, pod("p")), _option("ng3", 1, pod("q"))]
+    given_input = ca.ExpanderInput(nodes=nodes, ask_prices=True)
+
+    def filtered(answer: Prices | ApiError) -> Any:
+        ran = performed(ca.expand_steps(options, ["price"], given_input, now=0), lambda _: answer, now=0)
+        return ran.value.steps[0].filtered
+
+    no = ApiError("no such price")
+    found = filtered(Prices(nodes=(no, 1.0, 2.0), pods=(no, 1.0, no)))
+    assert _groups(found.survivors) == ["ng3"]
+    assert found.parts["ng3"]["stabilized_ratio"] == 2.0  # without what stabilizes it
+    assert found.skipped == {name: f"Failed to calculate price for {name}: no such price" for name in ("ng1", "ng2")}
+    assert filtered(no).survivors == []
+    assert ca.expand(options, "price", given_input).best is None  # there is nobody to ask
 
 
 @pytest.mark.parametrize(("nodes", "cores"), [(1, 1), (3, 2), (9, 4), (27, 8), (81, 16), (243, 32), (500, 32)])

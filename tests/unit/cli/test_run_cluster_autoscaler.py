@@ -238,6 +238,7 @@ def test_flags_without_effect_are_refused_by_name(name: str) -> None:
             "node group pool: price: couldn't access cloud provider pricing for price expander",
         ),
         (["--expander=price", "--cloud-provider", "kwok"], "--expander: couldn't access cloud provider pricing"),
+        (["--expander=price", "--cloud-provider", "clusterapi"], "--expander: couldn't access cloud provider pricing"),
         (["--scheduler-config-file", "nowhere"], "nowhere"),
         (["--scheduler-config-file", __file__], "this is no YAML"),
         (["--leader-elect-renew-deadline", "20s"], "leaseDuration must be greater than renewDeadline"),

@@ -22,7 +22,7 @@ from kscale.drivers.driver import Driver
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
 from kscale.drivers.leader_election import LeaderElectionOptions
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
-from kscale.effects import to_text
+from kscale.effects import GetPrices, Prices, to_text
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
@@ -42,7 +42,8 @@ OPTIONS = AutoscalingOptions(
 class Machines(Provider):
     """One group, ``pool``. ``calls``: what was asked that changes something; ``refuses`` gives the text of a refusal;
     ``boot``: after so many seconds a machine is a node (None: never); ``tells``: of machines that are none yet, too.
-    ``node_errors``: what it says in place of a node's group; ``rolling_out``: it is replacing its machines."""
+    ``node_errors``: what it says in place of a node's group; ``rolling_out``: it is replacing its machines;
+    ``price``: what its node costs (None: it does not tell), ``priced``: what it was asked about prices."""
 
     name = "fake"
 
@@ -57,6 +58,8 @@ class Machines(Provider):
         self.closed = False
         self.node_errors: dict[str, str] = {}
         self.rolling_out = False
+        self.price: float | None = None
+        self.priced: list[GetPrices] = []
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         nodes = {each["metadata"]["name"] for each in self.api.server.all("nodes")}
@@ -75,6 +78,12 @@ class Machines(Provider):
 
     def has_instance(self, node: Node) -> bool:
         return node.name in self.running
+
+    def prices(self, question: GetPrices) -> Prices:
+        self.priced.append(question)
+        if self.price is None:
+            return super().prices(question)
+        return Prices(nodes=(self.price,) * len(question.nodes), pods=(0.1,) * len(question.pods))
 
     def start(self, count: int = 1) -> None:
         """Machines that are nodes at once."""

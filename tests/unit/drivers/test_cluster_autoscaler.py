@@ -93,6 +93,34 @@ def test_nothing_goes_while_the_machines_of_a_group_are_being_replaced(caplog: p
     assert skipped == {f"Node pool-{number} will be skipped as it is currently under rollout" for number in (1, 2)}
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_the_price_expander_goes_by_what_the_cloud_tells(dry_run: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def case(cluster: Cluster) -> None:
+        cloud = cluster.cloud
+        cloud.start()
+        cluster.pod("a", node="pool-1")
+        running = cluster.run(replace(OPTIONS, expander="price"), dry_run=dry_run, prices=cloud.prices)
+        cluster.pod("b")
+
+        def grown() -> bool:
+            if dry_run:
+                return any(text.startswith("dry run: IncreaseSize") for text in caplog.messages)
+            return ("IncreaseSize", 1) in cloud.calls
+
+        await asyncio.sleep(60)
+        assert cloud.priced
+        assert not grown()  # of an option without a price nothing comes
+        cloud.price = 0.5
+        await until(grown, 60)
+        assert [each.name for each in cloud.priced[-1].nodes] != []
+        assert [each["metadata"]["name"] for each in cloud.priced[-1].pods] == ["stabilize", "b"]
+        assert not any("GetPrices" in text for text in caplog.messages)
+        await running.end()
+
+    with caplog.at_level("INFO", "kscale"):
+        autoscaled(case)
+
+
 def test_a_dry_run_says_the_same_each_loop_and_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start(2)

@@ -13,6 +13,7 @@ from kscale.effects import (
     Emit,
     Get,
     GetMetric,
+    GetPrices,
     GetScale,
     HasInstances,
     InBackground,
@@ -20,6 +21,7 @@ from kscale.effects import (
     List,
     Outcome,
     Patch,
+    Prices,
     Progress,
     PutScale,
     QueryPrometheus,
@@ -43,11 +45,13 @@ def test_every_action_has_a_line_and_no_line_is_left_over() -> None:
     assert set(ANSWERS) == set(get_args(Action))
 
 
+COST = GetPrices(nodes=(Node(),), pods=({},), start=0, end=1)
 CPU = GetMetric(api="resource", namespace="shop")
 LEGAL: list[tuple[Any, Any]] = [
     (Refresh(), None),
     (Refresh(), [NodeGroup(id="a")]),
     (HasInstances(("a", "b")), {"a": True}),
+    (COST, Prices(nodes=(0.5,), pods=(ApiError("no"),))),
     (IncreaseSize(group="a", delta=1), None),
     (CreateGroup(group="a"), None),
     (CreateGroup(group="a"), CreatedGroups(main=NodeGroup(id="a"))),
@@ -86,6 +90,9 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
         (Refresh(), NodeGroup(id="a")),
         (HasInstances(("a",)), {"a": 1}),
         (HasInstances(("a",)), {"b": True}),
+        (COST, Prices(nodes=(0.5,))),
+        (COST, Prices(nodes=("0.5",), pods=(1.0,))),  # type: ignore[arg-type]  # a world in Python may answer anything
+        (COST, None),
         (IncreaseSize(group="a", delta=1), "refused"),
         (CreateGroup(group="a"), NodeGroup(id="a")),
         (Get(kind="Node", name="n"), Pod()),

@@ -27,6 +27,7 @@ from kscale.effects import (
     Evict,
     Get,
     GetMetric,
+    GetPrices,
     GetScale,
     HasInstances,
     IncreaseSize,
@@ -36,6 +37,7 @@ from kscale.effects import (
     Outcome,
     Patch,
     PatchOperation,
+    Prices,
     PutScale,
     Ranking,
     RankOptions,
@@ -272,6 +274,10 @@ class FakeCloud:
             raise ProviderError("Not implemented")
         return node.name == "n1"
 
+    def prices(self, question: GetPrices) -> Prices:
+        self._note("prices", len(question.nodes), len(question.pods))
+        return Prices(nodes=(1.0,) * len(question.nodes), pods=(0.5,) * len(question.pods))
+
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         self._note("increase", group, delta, atomic)
 
@@ -341,17 +347,19 @@ def test_the_cloud() -> None:
         DeleteNodes(group="a", nodes=("n1", "fake:///gone"), force=True),
         CreateGroup(group="b", asynchronous=True),
         DeleteGroup(group="b"),
+        GetPrices(nodes=(node,), pods=({}, {}), start=0, end=1),
         groups=cloud,
         stores=FakeStores(node),
     )
     assert [each.value for each in found] == [
         [NodeGroup(id="a")], {"n1": True, "n2": False}, None, None, None,
         CreatedGroups(main=NodeGroup(id="b-1"), extra=(NodeGroup(id="b-2"),)), None,
+        Prices(nodes=(1.0,), pods=(0.5, 0.5)),
     ]  # fmt: skip
     assert cloud.asked == [
         ("refresh",), ("increase", "a", 2, True), ("decrease", "a", -1),
         ("delete", "a", [("n1", "fake:///n1"), ("fake:///gone", "fake:///gone")], True), ("create", "b", True),
-        ("drop", "b"),
+        ("drop", "b"), ("prices", 1, 2),
     ]  # fmt: skip
     assert threading.main_thread() not in cloud.threads
 

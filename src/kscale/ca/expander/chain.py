@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from kscale.ca.expander.grpc import NO_CLIENT, grpc_steps
+from kscale.ca.expander.price import price, price_steps
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, GRPC, build_chain
-from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Rank, Rng
+from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Rank, Rng, TellPrices
 from kscale.effects import (
     Action,
     ApiError,
     Event,
+    GetPrices,
     Moment,
+    Prices,
     Progress,
     Ranking,
     RankOptions,
@@ -24,6 +28,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.errors import InputError
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, ProviderError
 
 __all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps", "respond_with"]
 
@@ -66,8 +71,9 @@ def expand_steps(
     now: datetime | Moment | Progress,
     rng: Rng | None = None,
     filters: Mapping[str, Filter] | None = None,
-) -> StepsOf[RankOptions, Expansion]:
-    """The chain as a step machine: yields :class:`~kscale.effects.RankOptions` where ``grpc`` asks.
+) -> StepsOf[RankOptions | GetPrices, Expansion]:
+    """The chain as a step machine: yields :class:`~kscale.effects.RankOptions` where ``grpc`` asks, and
+    :class:`~kscale.effects.GetPrices` where ``price`` has to ask the cloud.
 
     ``given``: what expanders look at besides the options. ``now``: when it is begun, or the machine that it is a part
     of.
@@ -75,18 +81,23 @@ def expand_steps(
     The first filter sees even a single option; once exactly one survives the later ones are not run. Ties that
     remain go to ``rng``, or without one to the first survivor. ``filters`` are further expanders by name. Raises
     :class:`kscale.ca.AutoscalerError` for a chain that cannot be built, :class:`InputError` for ``price`` without
-    prices.
+    prices where nobody is to be asked.
     """
     given = given or ExpanderInput()
     known = {**FILTERS, **(filters or {})}
     names = build_chain(expanders, known)
-    if "price" in names and given.prices is None:
+    if "price" in names and given.prices is None and not given.ask_prices:
         raise InputError("the price expander needs prices")
     p = now if isinstance(now, Progress) else Progress(moment(now))
     survivors = list(options)
     steps: list[ExpanderStep] = []
     for name in names:
-        filtered = (yield from grpc_steps(p, survivors, given)) if name == GRPC else known[name](survivors, given)
+        if name == GRPC:
+            filtered = yield from grpc_steps(p, survivors, given)
+        elif known[name] is price:
+            filtered = yield from price_steps(p, survivors, given)
+        else:
+            filtered = known[name](survivors, given)
         steps.append(ExpanderStep(expander=name, filtered=filtered))
         survivors = filtered.survivors
         if len(survivors) == 1:
@@ -112,10 +123,21 @@ def expand(
     return as_if_done(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond_with(rank)).value
 
 
-def respond_with(rank: Rank | None) -> Callable[[Action], Ranking | ApiError]:
-    """Answers the questions of a scale-up in a dry run: there is one kind of them."""
+_NO_PRICES: Final = ApiError(NOT_IMPLEMENTED)
 
-    def respond(action: Action) -> Ranking | ApiError:
+
+def respond_with(
+    rank: Rank | None, prices: TellPrices | None = None
+) -> Callable[[Action], Ranking | Prices | ApiError]:
+    """Answers the questions of a scale-up in a dry run: for an outside ranker, and for a cloud that tells prices, or
+    refuses to (:class:`~kscale.objects.nodegroup.ProviderError`)."""
+
+    def respond(action: Action) -> Ranking | Prices | ApiError:
+        if isinstance(action, GetPrices):
+            try:
+                return _NO_PRICES if prices is None else prices(action)
+            except ProviderError as error:
+                return ApiError(error.message, reason=error.type)
         assert isinstance(action, RankOptions)
         return NO_CLIENT if rank is None else rank(action)
 

@@ -1,10 +1,15 @@
-"""price: the options that cost least for what they run, on nodes that suit the cluster's size (``expander/price``)."""
+"""price: the options that cost least for what they run, on nodes that suit the cluster's size (``expander/price``).
+
+Prices come from a model that the caller has, or the cloud is asked (:func:`price_steps`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from math import inf
+from typing import Any, Final
 
 import msgspec
 
@@ -13,31 +18,33 @@ from kscale.ca.expander.minimum import Minimum
 from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PriceModel
 from kscale.ca.go_math import divide, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
-from kscale.effects import SECOND, Moment, moment
-from kscale.objects.core import Container, Node, Pod, PodSpec, ResourceRequirements
-from kscale.objects.meta import ObjectMeta
+from kscale.effects import SECOND, ApiError, GetPrices, Moment, Prices, Progress, StepsOf, moment
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
 
-__all__ = ["HourlyPrices", "PreferredNode", "node_unfitness", "preferred_node", "price", "suppressed_unfitness"]
+__all__ = [
+    "HourlyPrices",
+    "PreferredNode",
+    "node_unfitness",
+    "preferred_node",
+    "price",
+    "price_steps",
+    "suppressed_unfitness",
+]
 
 _MIB = 1 << 20
 _GPU_UNFITNESS = 1000.0
 _NON_EXISTING_FACTOR = 2.0
 _SUPPRESSION = 15.0
 
-_STABILIZATION_POD = Pod(
-    metadata=ObjectMeta(name="stabilize", namespace="kube-system"),
-    spec=PodSpec(
-        containers=[
-            Container(
-                name="stabilize",
-                resources=ResourceRequirements(
-                    requests={"cpu": Quantity("500m"), "memory": Quantity(str(500 * _MIB))},
-                ),
-            )
-        ]
-    ),
-)
+_STABILIZATION: Final[dict[str, Any]] = {
+    "metadata": {
+        "name": "stabilize", "namespace": "default", "selfLink": "/api/v1/namespaces/default/pods/stabilize",
+    },
+    "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "524288k"}}}]},
+}  # fmt: skip
+_STABILIZATION_POD = from_dict(_STABILIZATION, Pod)
 """Its price is added to both sides of the ratio, so that small options do not decide by rounding."""
 
 
@@ -174,3 +181,52 @@ def _pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
         for _ in range(run.count):  # a sum of doubles depends on its steps
             total += one
     return total
+
+
+def price_steps(p: Progress, options: Sequence[Option], given: ExpanderInput) -> StepsOf[GetPrices, Filtered]:
+    """The same with ``given.prices``, or where there are none with those that the cloud tells when it is asked: of the
+    template of each option's group, and of one of the pods that are alike."""
+    if given.prices is not None:
+        return price(options, given)
+    nodes = {option.group: given.nodes[option.group] for option in options if option.group in given.nodes}
+    pods = {run.pod.key: run for option in options for run in option.pods}
+    start, end = given.hour
+    question = GetPrices(
+        nodes=(*nodes.values(),),
+        pods=(_STABILIZATION, *(run.data for run in pods.values())),
+        start=start,
+        end=end,
+    )
+    outcome = yield from p.act(question)
+    if outcome.error is not None:
+        told = Prices(nodes=(outcome.error,) * len(nodes), pods=(outcome.error,) * len(question.pods))
+    else:
+        told = outcome.value
+    stabilization, *of_pods = told.pods
+    model = _Told(
+        nodes={id(node): answer for node, answer in zip(nodes.values(), told.nodes, strict=True)},
+        pods=dict(zip(pods, of_pods, strict=True)),
+        stabilization=stabilization,
+    )
+    return price(options, replace(given, prices=model))
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """Prices for the time that was asked about, whatever is asked now. ``nodes``: by identity; ``pods``: by their
+    keys."""
+
+    nodes: dict[int, float | ApiError]
+    pods: dict[str, float | ApiError]
+    stabilization: float | ApiError
+
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:  # noqa: ARG002  # as every model has them
+        return _amount(self.nodes[id(node)])
+
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:  # noqa: ARG002  # the same
+        return _amount(self.stabilization if pod is _STABILIZATION_POD else self.pods[pod.key])
+
+
+def _amount(told: float | ApiError) -> float:
+    if isinstance(told, ApiError):
+        raise AutoscalerError("", told.message)
+    return float(told)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.effects import SECOND, ApiError, Event, Moment, Ranking, RankOptions, moment
+from kscale.effects import SECOND, ApiError, Event, GetPrices, Moment, Prices, Ranking, RankOptions, moment
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import to_dict
 from kscale.snapshot.record import PodRecord
@@ -23,6 +23,7 @@ __all__ = [
     "PriceModel",
     "Rank",
     "Rng",
+    "TellPrices",
 ]
 
 
@@ -98,6 +99,7 @@ class ExpanderInput:
     - ``nodes``: the template node of each group.
     - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
     - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
+    - ``ask_prices``: where there are no ``prices`` the cloud is asked (:class:`~kscale.effects.GetPrices`).
     - ``price_per_core_hour``, ``price_per_gib_hour``: what pods are worth by their requests, where a loop makes the
       prices out of those of the groups (:mod:`kscale.ca.expander.group_prices`); None: as the groups' own prices say.
     - ``gpu_label``: the node label that names the type of GPU: ``price`` counts nodes that have it as unfit, and the
@@ -110,6 +112,7 @@ class ExpanderInput:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     priorities: Mapping[str, str] | None = None
     prices: PriceModel | None = None
+    ask_prices: bool = False
     price_per_core_hour: float | None = None
     price_per_gib_hour: float | None = None
     cluster_node_count: int | None = 0
@@ -152,3 +155,6 @@ Filter = Callable[[Sequence[Option], ExpanderInput], Filtered]
 
 Rank = Callable[[RankOptions], Ranking | ApiError]
 """Answers for an outside ranker: the grpc expander's server."""
+
+TellPrices = Callable[[GetPrices], Prices | ApiError]
+"""Answers for a cloud that tells prices."""

@@ -60,7 +60,7 @@ class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
       state remembers of them, then on the group's own description.
     - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
       Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) go by it.
-    - ``expander_input``: without ``prices`` the ``price`` expander goes by the prices of the groups
+    - ``expander_input``: without ``prices``, and where none are asked, ``price`` goes by the prices of the groups
       (:func:`~kscale.ca.expander.group_prices.group_prices`). ``rng`` breaks ties, else the first option wins.
     - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
       objects (an error: they could not be read); ``comparator`` to that of the options.

@@ -277,7 +277,7 @@ class ScaleUpLoop:
         expander = self.inputs.expander_input or ExpanderInput()
         if not expander.cluster_node_count:
             expander = replace_input(expander, cluster_node_count=len(scene.lists.all))
-        if "price" in options.expander_names and expander.prices is None:
+        if "price" in options.expander_names and expander.prices is None and not expander.ask_prices:
             prices = group_prices([*scene.groups, *scene.candidates], self.made, expander)
             expander = replace_input(expander, prices=prices)
         inputs = replace(

@@ -34,6 +34,7 @@ from kscale.effects import (
     CreatedGroups,
     CreateGroup,
     Deferred,
+    GetPrices,
     Moment,
     Progress,
     RankOptions,
@@ -55,7 +56,7 @@ __all__ = [
     "orchestrate_steps",
 ]
 
-Orchestrating = Executing | CreateGroup | RankOptions | Wait
+Orchestrating = Executing | CreateGroup | RankOptions | GetPrices | Wait
 """What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kscale.ca.expander.chain import respond_with
-from kscale.ca.expander.types import Rank
+from kscale.ca.expander.types import Rank, TellPrices
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_up.one_loop import check_options
@@ -46,12 +46,13 @@ def run_once(
     inputs: LoopInputs | None = None,
     has_instance: Mapping[str, bool] | None = None,
     rank: Rank | None = None,
+    prices: TellPrices | None = None,
 ) -> LoopReport:
     """One whole loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
 
     ``has_instance``: what the cloud says of machines, by node name (a node left out: it does not say); ``rank`` answers
-    for the grpc expander. Deletions are carried on to their end, with the pods of the nodes gone as soon as they are
-    evicted: the state of the report is that after.
+    for the grpc expander, ``prices`` for a cloud that tells them. Deletions are carried on to their end, with the pods
+    of the nodes gone as soon as they are evicted: the state of the report is that after.
     """
     now = moment(now)
     given, options = inputs or LoopInputs(), options or AutoscalingOptions()
@@ -59,7 +60,7 @@ def run_once(
     actuator = given.actuator or actuator_of(state or LoopState(), snapshot, options, given)
     given = replace(given, actuator=actuator)
     steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
-    respond = answering(snapshot, has_instance or {}, respond_with(rank))
+    respond = answering(snapshot, has_instance or {}, respond_with(rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
     report.state = caught_up(report.state, actuator.tracker)

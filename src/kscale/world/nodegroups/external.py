@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from kscale.effects import ApiError, GetPrices, Prices
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, NodeSpec
 from kscale.objects.durations import parse_duration
@@ -29,8 +30,10 @@ from kscale.world.nodegroups.external_messages import (
     external_node,
     instance_from,
     message_of,
+    node_price_request,
     options_from,
     options_message,
+    pod_price_request,
     template_from,
 )
 from kscale.world.nodegroups.node_instances_cache import Instances, NodeInstancesCache
@@ -152,24 +155,51 @@ class ExternalGroups(Provider):
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
     def _homes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
-        """The group that the provider says each node is of, by the node's name, and what it said in place of a group;
-        some are asked for side by side: a server of gRPC drops what waits in too long a queue."""
-        asked: deque[tuple[str, Any]] = deque()
-        waiting = iter(nodes)
+        """The group that the provider says each node is of, by the node's name, and what it said in place of a
+        group."""
         found: dict[str, str] = {}
         errors: dict[str, str] = {}
+        answers = self._side_by_side("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))
+        for node, answer in zip(nodes, answers, strict=True):
+            if isinstance(answer, ProviderError):
+                _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
+                errors[node.name] = answer.message
+            elif of := answer.nodeGroup.id:
+                found[node.name] = of
+        return found, errors
+
+    def _side_by_side(self, method: str, questions: Iterable[dict[str, Any]]) -> Iterator[Any]:
+        """The answers in the order of the questions, or the errors in their place; some are asked side by side: a
+        server of gRPC drops what waits in too long a queue."""
+        asked: deque[Any] = deque()
+        waiting = iter(questions)
         while True:
-            for node in islice(waiting, _AT_ONCE - len(asked)):
-                asked.append((node.name, self._begin("NodeGroupForNode", node=external_node(node))))
+            asked.extend(self._begin(method, **given) for given in islice(waiting, _AT_ONCE - len(asked)))
             if not asked:
-                return found, errors
-            name, answer = asked.popleft()
+                return
             try:
-                if of := self._ended(answer).nodeGroup.id:
-                    found[name] = of
+                answer = self._ended(asked.popleft())
             except ProviderError as error:
-                _log.warning("Failed to find node group for %s: %s", name, error.message)
-                errors[name] = error.message
+                answer = error
+            yield answer
+
+    def prices(self, question: GetPrices) -> Prices:
+        """What nodes and pods cost in the time of a ``question``; of each the provider is asked by itself."""
+        nodes = self._side_by_side("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
+        told: list[float | ApiError | None] = []
+        requests = []
+        for pod in question.pods:
+            try:
+                requests.append(pod_price_request(question, pod))
+            except InputError as error:
+                told.append(ApiError(str(error)))
+            else:
+                told.append(None)
+        pods = self._side_by_side("PricingPodPrice", requests)
+        return Prices(
+            nodes=tuple(map(_price, nodes)),
+            pods=tuple(_price(next(pods)) if each is None else each for each in told),
+        )
 
     def _fetch(self, group: str) -> Instances:
         return [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
@@ -289,6 +319,12 @@ class ExternalGroups(Provider):
 
     def _call(self, method: str, **given: Any) -> Any:
         return self._ended(self._begin(method, **given))
+
+
+def _price(answer: Any) -> float | ApiError:
+    if isinstance(answer, ProviderError):
+        return ApiError(answer.message, reason=answer.type)
+    return float(answer.price)
 
 
 def _unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]) -> list[Node]:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final
 
+from kscale.effects import SECOND, GetPrices, Moment
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import (
@@ -30,8 +32,11 @@ __all__ = [
     "instance_message",
     "message_of",
     "node_from",
+    "node_price_request",
     "options_from",
     "options_message",
+    "pod_price_request",
+    "price_question",
     "template_from",
     "template_message",
 ]
@@ -162,6 +167,36 @@ def template_from(data: bytes) -> NodeTemplate | None:
 def template_message(template: NodeTemplate) -> bytes:
     """A template as the protocol sends it: the node alone. Raises InputError."""
     return encode("Node", to_dict(template.node)).data
+
+
+def node_price_request(question: GetPrices, node: Node) -> dict[str, Any]:
+    """What is asked of one node of a question."""
+    return {"node": external_node(node), **_time(question)}
+
+
+def pod_price_request(question: GetPrices, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked of one pod of a question, by its API data. Raises InputError for one that is none."""
+    return {"pod_bytes": encode("Pod", pod).data, **_time(question)}
+
+
+def price_question(sent: Any) -> GetPrices:
+    """What a request asks: of one node or one pod. Raises InputError for bytes that are no pod."""
+    start, end = _moment(sent.startTimestamp), _moment(sent.endTimestamp)
+    if type(sent) is message_of("PricingNodePriceRequest"):
+        return GetPrices(nodes=(node_from(sent.node),), start=start, end=end)
+    return GetPrices(pods=(decode("Pod", sent.pod_bytes).data,), start=start, end=end)
+
+
+def _time(question: GetPrices) -> dict[str, dict[str, int]]:
+    found = {}
+    for name, moment in (("startTimestamp", question.start), ("endTimestamp", question.end)):
+        seconds, nanos = divmod(moment, SECOND)
+        found[name] = {"seconds": seconds, "nanos": nanos}
+    return found
+
+
+def _moment(sent: Any) -> Moment:
+    return int(sent.seconds) * SECOND + int(sent.nanos)
 
 
 def options_from(sent: Any) -> NodeGroupOptions:

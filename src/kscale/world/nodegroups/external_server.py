@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from kscale.effects import ApiError
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
@@ -20,6 +21,7 @@ from kscale.world.nodegroups.external_messages import (
     message_of,
     node_from,
     options_message,
+    price_question,
     template_message,
 )
 from kscale.world.protocols import NodeGroups
@@ -35,9 +37,9 @@ class ExternalServer(RpcServer):
 
     ``cert``, ``key``, ``cacert``: files in PEM; clients must show a certificate that ``cacert`` has signed. Without
     ``cert`` it serves without TLS. A node is of the group that lists its name, or its provider id among its
-    ``instances``, or whose ``node_selector`` it carries. Prices are not told. ``Cleanup``, with which an autoscaler
-    ends, is ``groups.close()``; the next asks the same
-    groups, which must serve after it, as :class:`kscale.world.nodegroups.external.ExternalGroups` do.
+    ``instances``, or whose ``node_selector`` it carries. Of prices ``groups.prices`` is asked, one at a time.
+    ``Cleanup``, with which an autoscaler ends, is ``groups.close()``; the next asks the same groups, which must serve
+    after it, as :class:`kscale.world.nodegroups.external.ExternalGroups` do.
     """
 
     def __init__(self, groups: NodeGroups, address: str, *, cert: str = "", key: str = "", cacert: str = "") -> None:
@@ -52,6 +54,8 @@ class ExternalServer(RpcServer):
         answers = {
             "NodeGroups": self._node_groups,
             "NodeGroupForNode": self._group_of_node,
+            "PricingNodePrice": self._price,
+            "PricingPodPrice": self._price,
             "GPULabel": lambda _: {"label": groups.gpu_label},
             "GetAvailableGPUTypes": lambda _: {},
             "Cleanup": self._clean_up,
@@ -139,6 +143,13 @@ class ExternalServer(RpcServer):
         if group.target_size_error is not None:
             raise ProviderError(group.target_size_error)
         return {"targetSize": len(group.nodes) if group.target_size is None else group.target_size}
+
+    def _price(self, request: Any) -> dict[str, Any]:
+        told = self._groups.prices(price_question(request))
+        (price,) = (*told.nodes, *told.pods)
+        if isinstance(price, ApiError):
+            raise ProviderError(price.message)
+        return {"price": float(price)}
 
     def _clean_up(self, _request: Any) -> dict[str, Any]:
         self._groups.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kscale.effects import GetPrices, Prices
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -30,6 +31,10 @@ class Provider:
 
     def has_instance(self, node: Node) -> bool:
         """Whether the machine of a node still runs."""
+        raise ProviderError(NOT_IMPLEMENTED)
+
+    def prices(self, question: GetPrices) -> Prices:
+        """What nodes and pods cost in the time of a ``question``."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:

@@ -40,6 +40,7 @@ from kscale.effects import (
     Evict,
     Get,
     GetMetric,
+    GetPrices,
     GetScale,
     GetWhole,
     InBackground,
@@ -48,6 +49,7 @@ from kscale.effects import (
     Observe,
     Patch,
     Preview,
+    Prices,
     PutScale,
     QueryPrometheus,
     Ranking,
@@ -103,7 +105,6 @@ FLAGS: dict[str, Any] = {
     "parallel_scale_up": True,
     "balance_similar_node_groups": True,
     "node_autoprovisioning_enabled": True,
-    "expander": "grpc,least-waste",
     "enable_provisioning_requests": True,
 }
 
@@ -170,6 +171,8 @@ class Storm(Cloud):
         kind, random = type(action), self.random
         if isinstance(action, RankOptions):  # its nodes and pods are as long as the cluster
             self.trace.append((now, repr([option.group for option in action.options])))
+        elif isinstance(action, GetPrices):
+            self.trace.append((now, repr([each.name for each in action.nodes])))
         else:
             self.trace.append((now, repr(action)))
         if isinstance(action, DeleteNodes):
@@ -257,6 +260,8 @@ class Storm(Cloud):
                     self.random.shuffle(names)
                     names = [*names[self.random.randrange(2) :], *self.random.choice(([], [None], ["unheard-of"]))]
                 return Ranking(groups=tuple(names)), None
+            case GetPrices(nodes=nodes, pods=pods):
+                return Prices(nodes=(*map(self.price, nodes),), pods=(*map(self.price, pods),)), None
             case DeleteGroup(group=group):
                 self.calls.append(("delete", group))
                 self.groups[group] = replace(self.groups[group], exists=False)
@@ -278,6 +283,9 @@ class Storm(Cloud):
         if isinstance(action, IncreaseSize | DecreaseTargetSize):
             assert 0 <= self.targets[action.group] <= self.groups[action.group].max_size
         return found
+
+    def price(self, _what: object) -> float | ApiError:
+        return NO_LUCK if not self.calm and self.random.random() < 0.2 else self.random.random()
 
     def _stands_against(self, action: Action, now: Moment) -> ApiError | None:
         """Why the world itself refuses it."""
@@ -398,7 +406,8 @@ def is_old(each: ProvisioningRequest, now: Moment) -> bool:
 
 def begun(seed: int, *, saved: bool = True) -> Storm:
     storm = Storm(seed)
-    storm.life = Life(storm, N0, saved=saved, **FLAGS)
+    expander = "grpc,least-waste" if seed % 2 else "grpc,price,least-waste"
+    storm.life = Life(storm, N0, saved=saved, expander=expander, **FLAGS)
     storm.life.others = [TEMPLATE]
     storm.tick()
     return storm

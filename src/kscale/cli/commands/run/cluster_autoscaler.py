@@ -135,6 +135,7 @@ async def _put_together(
             dra=devices,
             gpu_label=gpu_label or DEFAULT_GPU_LABEL,
             rank=ranker,
+            prices=groups.prices if "price" in chain and process.cloud_provider == "externalgrpc" else None,
             profile=_profile(process.scheduler_config_file),
         ),
         around.steady,
@@ -216,7 +217,7 @@ async def _cloud(
             text = f"{_NO_PRICING}: it has none"
             raise InputError([Problem(text, process.cloud_config, f"node group {name}", "price") for name in without])
         return StaticGroups(groups, board)
-    if wants_prices:
+    if wants_prices and process.cloud_provider != "externalgrpc":
         text = f"{_NO_PRICING}: of {process.cloud_provider} no prices are asked"
         raise InputError(Problem(text, field="--expander"))
     if process.cloud_provider == "externalgrpc":
