@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,18 @@ from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, LoopFl
 from kscale.cli.commands.run.cluster_autoscaler import build
 from kscale.cli.options import fields
 from kscale.cli.registry import find
+from kscale.drivers.cluster_autoscaler import ClusterAutoscaler
 from kscale.drivers.process import Program, Surroundings
 from kscale.errors import InputError
+from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.resources import Resources
+from kscale.world.nodegroups.external_server import ExternalServer
+from kscale.world.nodegroups.provider import Provider
 from kscale.world.protocols import Clock
+from kscale.world.rpc import channel
 from kscale.world.serve.metrics import MetricStore
 from unit.cli.support import kscale as run
 from unit.world.fake_api_server import FakeApiServer
@@ -192,6 +198,65 @@ def test_what_was_connected_to_is_let_go_of_when_it_cannot_be_built(
 
     asyncio.run(main())
     assert (management.closed, Ranker.closed) == (1, 1)
+
+
+class Remote(Provider):
+    """What is asked over gRPC."""
+
+    def __init__(self) -> None:
+        self.cleaned = 0
+
+    def refresh(self) -> list[NodeGroup]:
+        return []
+
+    def close(self) -> None:
+        self.cleaned += 1
+
+
+@pytest.mark.parametrize("end", ["not built", "no signal", "signal"])
+@pytest.mark.parametrize("expander", ["price", "least-waste"])
+def test_the_connection_to_a_provider_ends_with_the_program(
+    end: str, expander: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("grpc")
+    closed: list[str] = []
+
+    def connect(url: str, credentials: object, *, what: str) -> Any:
+        made = channel(url, credentials, what=what)
+        close = made.close
+
+        def closes() -> None:
+            closed.append(url)
+            close()
+
+        made.close = closes
+        return made
+
+    monkeypatch.setattr("kscale.world.nodegroups.external.channel", connect)
+    cloud, config = Remote(), tmp_path / "cloud.yaml"
+    nowhere = str(tmp_path / "nowhere.yaml") if end == "not built" else ""
+    process = AutoscalerFlags(cloud_provider="externalgrpc", cloud_config=str(config), scheduler_config_file=nowhere)
+
+    async def main() -> None:
+        made = build(process, AutoscalingOptions(expander=expander))(surroundings(SystemClock()))
+        assert not isinstance(made, Program)
+        if end == "not built":
+            with pytest.raises(InputError, match=r"nowhere\.yaml"):
+                await made
+            return
+        program = await made
+        assert isinstance(program.driver, ClusterAutoscaler)
+        assert (program.driver.process.prices is not None) is (expander == "price")
+        if end == "signal":
+            assert program.at_end is not None
+            program.at_end(0)
+        await asyncio.to_thread(program.close)
+
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        config.write_text(f"address: {server.url}")
+        asyncio.run(main())
+        assert closed == [server.url]
+    assert cloud.cleaned == (end == "signal")
 
 
 def test_groups_that_cannot_be_closed_keep_nothing_else_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -102,7 +103,8 @@ class ExternalGroups(Provider):
         self._timeout = parse_duration(config.get("grpc_timeout") or _TIMEOUT) / 1e9
         credentials = _credentials(grpc, config)
         self._connect = partial(channel, config["address"], credentials, what="the external gRPC provider")
-        self._channel: Any = self._connect()
+        self._lock = threading.Lock()
+        self._channel: Any = self._connect()  # made when it is first used
         self._methods: dict[str, Any] = {}
         self._gpu_label: str | None = None
 
@@ -296,19 +298,31 @@ class ExternalGroups(Provider):
             self._call("Cleanup")
         except ProviderError as error:
             _log.error("Cleanup: %s", error.message)
-        self._channel.close()
-        self._channel = self._connect()  # made when it is first used
-        self._methods.clear()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Ends the connection without a word to the provider; what is asked afterwards makes another."""
+        with self._lock:
+            self._methods.clear()
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
+
+    def _method(self, method: str) -> Any:
+        with self._lock:
+            if self._channel is None:
+                self._channel = self._connect()
+            call = self._methods.get(method)
+            if call is None:
+                call = self._methods[method] = self._channel.unary_unary(
+                    f"/{SERVICE}/{method}",
+                    request_serializer=lambda request: request.SerializeToString(),
+                    response_deserializer=message_of(f"{method}Response").FromString,
+                )
+            return call
 
     def _begin(self, method: str, **given: Any) -> Any:
-        call = self._methods.get(method)
-        if call is None:
-            call = self._methods[method] = self._channel.unary_unary(
-                f"/{SERVICE}/{method}",
-                request_serializer=lambda request: request.SerializeToString(),
-                response_deserializer=message_of(f"{method}Response").FromString,
-            )
-        return call.future(message_of(f"{method}Request")(**given), timeout=self._timeout)
+        return self._method(method).future(message_of(f"{method}Request")(**given), timeout=self._timeout)
 
     def _ended(self, answer: Any) -> Any:
         try:

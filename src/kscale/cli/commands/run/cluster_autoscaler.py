@@ -226,7 +226,9 @@ async def _cloud(
 
         cache = NodeInstancesCache(around.clock.monotonic, lambda: board.scaling_up)
         config = read_config(process.cloud_config)
-        return ExternalGroups(config, board, defaults=options.node_group_defaults, cache=cache)
+        external = ExternalGroups(config, board, defaults=options.node_group_defaults, cache=cache)
+        held.callback(external.disconnect)
+        return external
     from kscale.world.kubernetes.performer import Performer
     from kscale.world.nodegroups.api_cloud import blocking
 
