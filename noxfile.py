@@ -171,7 +171,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
-    """The documentation as HTML in build/docs; a warning is an error."""
+    """The documentation as HTML in build/docs; a warning is an error, and so is a link inside it that leads nowhere."""
     run(
         session,
         "python",
@@ -186,6 +186,7 @@ def docs(session: nox.Session) -> None:
         "build/docs",
         *session.posargs,
     )
+    run(session, "python", ".ci/links.py", "build/docs")
 
 
 @nox.session(venv_backend="none")

@@ -176,7 +176,8 @@ def scores(
 ) -> NDArray[np.float64]:
     """float64[pods, nodes]: what a scorer gives every pod (None = the pending ones) on every node as it is now.
 
-    The result does not depend on ``threads``. Raises NativeError naming the first pod the scorer failed on.
+    ``scorer``: a plug-in or the name of one that is registered. The result does not depend on ``threads``. Raises
+    InputError for one that is no scorer, NativeError naming the first pod the scorer failed on.
     """
     plugin = registered(scorer) if isinstance(scorer, str) else scorer
     if not isinstance(plugin, ScorePlugin):

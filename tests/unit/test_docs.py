@@ -216,6 +216,36 @@ def test_quantities_have_units(module: str) -> None:
     assert missing == []
 
 
+def raised(call: Callable[..., Any]) -> set[str]:
+    """The errors that a function raises itself, and does not catch."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(call)))).body
+    caught = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.Try) and block.handlers
+        for part in block.body
+        for node in ast.walk(part)
+    }
+    found = (
+        node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Raise) and node.exc is not None and id(node) not in caught
+    )
+    return {ast.unparse(each).rpartition(".")[2] for each in found}
+
+
+@pytest.mark.parametrize("module", REFERENCE)
+def test_every_error_of_a_public_function_is_named(module: str) -> None:
+    missing = [
+        f"{name}: {error}"
+        for name, call in callables(module)
+        if inspect.isfunction(call)
+        for error in sorted(raised(call))
+        if error[:1].isupper() and error not in (call.__doc__ or "")
+    ]
+    assert missing == []
+
+
 def test_the_table_of_arguments_has_no_idle_rows() -> None:
     names = {
         argument

@@ -20,6 +20,8 @@ def bin_events(
     """(begin of each bin, events per second or ``value`` per second in it); ``width`` in nanoseconds.
 
     ``time``: of each event, in nanoseconds, in any order. Bins begin at the first and leave none out.
+
+    Raises InputError without events, for a width below 1, and for more bins than a recording could mean.
     """
     if width <= 0:
         raise InputError("the width of a bin must be greater than zero")

@@ -48,6 +48,8 @@ def read_prometheus(
     ``columns`` says which labels are ``namespace``, ``pod`` and ``container``. All labels are kept with each series,
     and what the answer warns of (Thanos and Mimir say there that it is a part of the whole), each text once. Unless
     ``finite`` is False a value that is NaN or infinite is an error: leave it out in the query.
+
+    Raises InputError, which names ``source``, for what is no such answer, an answer that is an error, and such values.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)

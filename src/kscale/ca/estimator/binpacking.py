@@ -124,7 +124,9 @@ def estimate_many(
     fresh_cursor: bool = False,
 ) -> list[EstimateResult]:
     """:func:`estimate` for one template after the other, on the same snapshot; the cursor goes from one to the next
-    (``fresh_cursor``: every template starts from ``cursor``)."""
+    (``fresh_cursor``: every template starts from ``cursor``). Raises InputError for ``templates`` that are no list, and
+    as :func:`estimate` does.
+    """
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")
     snapshot = snapshot_of(snapshot)

@@ -1,4 +1,5 @@
-"""What opens the gate although it would be shut (``processors/scaleupenforcer``, ``processors/provreq``)."""
+"""What opens the gate although it would be shut (``scaleup_enforcer.go`` in ``processors/pods``
+and ``processors/provreq``)."""
 
 from __future__ import annotations
 
