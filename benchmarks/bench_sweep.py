@@ -10,6 +10,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -26,7 +27,8 @@ PARTS = 8  # as the command line cuts them for two workers
 
 
 def world() -> tuple[Base, list[Scenario]]:
-    cluster = kscale.load(list(generate(200, 6_000).objects()))
+    dump = {"apiVersion": "v1", "kind": "List", "items": list(generate(200, 6_000).objects())}
+    cluster = kscale.load(msgspec.json.encode(dump))  # as the command line reads it
     nodes = cluster.snapshot().nodes
     found = recognise_groups(cluster.nodes()).groups
     groups = [replace(each.group, price=0.5 + i / 10, from_node=None, target_size=None) for i, each in enumerate(found)]
@@ -46,9 +48,9 @@ def test_two_workers_beside_one_process(benchmark: Any) -> None:
     address = local.scheduler_address.removeprefix("tcp://")
     with local, distributed.Client(local) as looking, workers_of(f"dask://{address}", None) as (pool, count, share):
 
-        def both() -> list[SweepRow | None]:
-            chunk = max(1, len(scenarios) // PARTS)
-            answers = kscale.sweep(rows_of_base, scenarios, base=base, executor=pool, workers=count, chunk=chunk,
+        def both(some: list[Scenario] = scenarios, parts: int = PARTS) -> list[SweepRow | None]:
+            chunk = max(1, len(some) // parts)
+            answers = kscale.sweep(rows_of_base, some, base=base, executor=pool, workers=count, chunk=chunk,
                                    share=share)  # fmt: skip
             return [each.value for each in sorted(answers, key=lambda each: each.index)]
 
@@ -56,7 +58,8 @@ def test_two_workers_beside_one_process(benchmark: Any) -> None:
             """CPU seconds of all processes so far."""
             return time.process_time() + sum(looking.run(time.process_time).values())
 
-        kscale.whatif(base, scenarios[:4])
+        kscale.whatif(base, scenarios[:4])  # both sides have imported and looked at what they need
+        assert both(scenarios[:4], parts=2) == alone
         before, began = time.process_time(), time.perf_counter()
         one = list(rows_of_base(base, scenarios))
         cpu, wall = time.process_time() - before, time.perf_counter() - began

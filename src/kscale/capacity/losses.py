@@ -258,12 +258,11 @@ def repaired(
         if node.metadata.name in gone:
             world.remove(node)
     wanting = []
-    for pod in cluster.pods():
-        if pod.spec.node_name in gone:
-            world.remove(pod)
-            if not goes_with_its_node(pod):
-                world.apply(waiting(pod))
-                wanting.append(pod.key)
+    for pod in cluster.pods_on(gone):
+        world.remove(pod)
+        if not goes_with_its_node(pod):
+            world.apply(waiting(pod))
+            wanting.append(pod.key)
     if not offers:
         return msgspec.structs.replace(loss, repair=Repair(cost=0.0, nodes=0, offers={}, nowhere=loss.homeless))
     plan = mix(world.snapshot(dra=True), offers, pods=wanting, options=options, stop=(stop, stop))

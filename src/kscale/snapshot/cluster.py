@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any, overload
 
@@ -202,6 +202,11 @@ class Cluster:
     def pods(self) -> Iterator[Pod]:
         """All pods in order of first appearance."""
         return self._contents.pods.pods()
+
+    def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
+        """The pods that are bound to some of ``nodes`` (names), those that have ended too, in order of first
+        appearance. Costs what these pods do, not what the cluster has."""
+        return self._contents.pods.pods_on(nodes)
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in list order."""

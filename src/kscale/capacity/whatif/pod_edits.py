@@ -133,12 +133,11 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
         raise InputError("lose: name a node, a zone or a pool that has nodes")
     cluster = world.place.cluster.copy()
     lost = set(world.place.lost)
-    for pod in world.place.cluster.pods():
-        if pod.spec.node_name in gone:
-            cluster.remove(pod)
-            if not goes_with_its_node(pod):
-                cluster.apply(waiting(pod))
-                lost.add(pod.key)
+    for pod in world.place.cluster.pods_on(gone):
+        cluster.remove(pod)
+        if not goes_with_its_node(pod):
+            cluster.apply(waiting(pod))
+            lost.add(pod.key)
     for node in nodes:
         if node.metadata.name in gone:
             cluster.remove(node)
