@@ -15,9 +15,9 @@ from kscale.snapshot.packing import unpacked
 __all__ = ["read_plain"]
 
 
-def read_plain(raw: bytes, source: str, what: str) -> Any:
-    """The data in a file's bytes (packed or not). ``what`` is looked for in it. Raises InputError with ``source`` and
-    the place."""
+def read_plain(raw: bytes, source: str, what: str, number: str = "a list of at least one") -> Any:
+    """The data in a file's bytes (packed or not). ``what`` is looked for in it, and how many (``number``). Raises
+    InputError with ``source`` and the place."""
     found_text = unpacked(raw, source)
     if isinstance(found_text, Problem):
         raise InputError(found_text)
@@ -45,5 +45,5 @@ def read_plain(raw: bytes, source: str, what: str) -> Any:
     if len(found) > 1:
         raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
     if not found:
-        raise InputError(Problem(f"no {what} in it: a list of at least one is expected", source))
+        raise InputError(Problem(f"no {what} in it: {number} is expected", source))
     return found[0]

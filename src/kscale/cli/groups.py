@@ -111,7 +111,12 @@ class GroupSource(OptionGroup):
         from kscale.capacity.groups import read_groups
 
         if self.groups_file is not None:
-            return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=self.catalogue)
+            known = None
+            if self.catalogue is not None:
+                from kscale.capacity.catalogue import read_catalogue
+
+                known = read_catalogue(self.catalogue)  # also where no entry needs it: it may be misspelt
+            return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
         if self.catalogue is not None:

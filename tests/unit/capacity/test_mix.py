@@ -246,6 +246,7 @@ def test_time_that_is_over_still_gives_a_plan() -> None:
         ([], {}, "no offer"),
         ([SMALL, SMALL], {}, "offer small: the name comes twice"),
         ([offer("x", 1, 1, -1.0)], {}, "offer x: price: -1.0 is not a price"),
+        ([offer("x", 1, 1, 1e300)], {}, r"offer x: price: 1e\+300 is more than 1,000,000"),
         ([offer("x", 1, 1, 1.0, least=3, most=2)], {}, "offer x: at least 3 and at most 2 nodes"),
         ([offer("x", 1, 1, 1.0, capacity_type="cheap")], {}, 'offer x: "cheap" is not one of on-demand, spot'),
         ([SMALL], {"max_types": 0}, "max_types: 0 is not a number of types"),

@@ -74,6 +74,13 @@ def test_refused(arguments: tuple[str, ...], text: str) -> None:
     assert text in got.stderr
 
 
+def test_a_table_without_types_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "none.csv").write_text("instance_type,arch,vcpu,memory_mib,gpu\n")
+    got = kscale("catalogue", "import", tmp_path / "none.csv")
+    assert (got.code, got.stdout) == (2, "")
+    assert "none.csv: no instance type in it" in got.stderr
+
+
 def test_spot_needs_types_with_a_spot_price(tmp_path: Path) -> None:
     dump = write(tmp_path / "dump.json", node("n1"), pod("p", "2"))
     bare = kscale("mix", "-f", dump, "--spot")

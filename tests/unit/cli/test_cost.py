@@ -42,6 +42,15 @@ def test_nodes_that_may_not_be_lost_alone_fail_the_pairs() -> None:
     assert (useless.code, "no effect with --lose" in useless.stderr) == (2, True)
 
 
+def test_a_budget_and_a_catalogue_that_cannot_be_meant() -> None:
+    never = kscale("cost", *DUMP, *GROUPS, "--budget", "nan")
+    assert (never.code, "nan is not a number of seconds" in never.stderr) == (2, True), never.stderr
+    misspelt = kscale("cost", *DUMP, *GROUPS, "--catalogue", "nope")
+    assert (misspelt.code, "nope: No such file or directory" in misspelt.stderr) == (2, True), misspelt.stderr
+    misspelt = kscale("mix", *DUMP, *GROUPS, "--catalogue", "nope", "--budget", "0")
+    assert (misspelt.code, "nope: No such file or directory" in misspelt.stderr) == (2, True), misspelt.stderr
+
+
 def test_groups_that_nothing_reads() -> None:
     for more in ((), ("--lose", "zone=us-east-1a"), ("--lose", "pairs")):
         found = kscale("headroom", *DUMP, *GROUPS, *more)

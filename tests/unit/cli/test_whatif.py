@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 from unit.cli.support import kscale
 
@@ -29,6 +32,23 @@ def test_nothing_crossed_and_bad_usage() -> None:
     assert kscale(*QUESTION, "--fail-on", "nodes>1000").code == 0
     bad = kscale(*QUESTION, "--fail-on", "nodes")
     assert (bad.code, bad.stdout, "is no condition" in bad.stderr) == (2, "", True)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "text"),
+    [
+        ("", "scheduler.yaml: no KubeSchedulerConfiguration in it: one is expected"),
+        ("[1]", "scheduler.yaml: couldn't decode scheduler config"),
+    ],
+)
+def test_an_edit_that_fails_is_found(tmp_path: Path, scheduler: str, text: str) -> None:
+    (tmp_path / "scheduler.yaml").write_text(scheduler)
+    scenarios = tmp_path / "scenarios.json"
+    scenarios.write_text(json.dumps([{"name": "other", "edits": [{"scheduler": "scheduler.yaml"}]}]))
+    got = kscale("whatif", scenarios, *QUESTION[2:])
+    assert (got.code, got.stdout) == (2, "")
+    assert f"{scenarios}: scenario other: edits[0].scheduler: {tmp_path}" in got.stderr
+    assert text in got.stderr
 
 
 def test_a_simulation_that_nothing_reads() -> None:

@@ -66,6 +66,8 @@ def read_table(text: str, source: str, kept: Kept) -> Catalogue:
             types[found.name] = found
     except InputError as error:
         problems += error.problems
+    if not types and not problems:
+        problems.append(Problem("no instance type in it", source))
     if problems:
         raise InputError(problems, total=len(types))
     return Catalogue(types, source)

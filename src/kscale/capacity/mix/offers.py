@@ -15,6 +15,7 @@ __all__ = ["ON_DEMAND", "SPOT", "Offer", "offers_of"]
 
 ON_DEMAND, SPOT = "on-demand", "spot"
 _TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_DEAREST = 1_000_000  # an hour: costs of whole plans are counted in billionths
 _ZONE = "topology.kubernetes.io/zone"
 # How clouds and Karpenter say on a node that it may be taken away.
 _SPOT_LABELS = {
@@ -65,6 +66,9 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
         names.add(offer.name)
         if not (math.isfinite(offer.price) and offer.price >= 0):
             problems.append(Problem(f"{offer.price} is not a price", object=place, field="price"))
+        elif offer.price > _DEAREST:
+            text = f"{offer.price:g} is more than {_DEAREST:,}: name prices in a larger unit of money"
+            problems.append(Problem(text, object=place, field="price"))
         if offer.least < 0 or (offer.most is not None and offer.least > offer.most):
             problems.append(Problem(f"at least {offer.least} and at most {offer.most} nodes", object=place))
         if offer.capacity_type not in (ON_DEMAND, SPOT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -161,7 +162,11 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
 def change_scheduler(world: World, edit: str, folder: Path) -> World:
     path = folder / edit
     try:
-        data = read_plain(path.read_bytes(), str(path), "a KubeSchedulerConfiguration")
+        data = read_plain(path.read_bytes(), str(path), "KubeSchedulerConfiguration", number="one")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    return world.edited(text_of("scheduler", edit), profile=scheduler_profile(data))
+    try:
+        profile = scheduler_profile(data)
+    except InputError as error:
+        raise InputError([dataclasses.replace(problem, source=str(path)) for problem in error.problems]) from None
+    return world.edited(text_of("scheduler", edit), profile=profile)

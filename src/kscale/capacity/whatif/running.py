@@ -26,7 +26,7 @@ from kscale.capacity.whatif.records import BASELINE, ScenarioRow, WhatIfReport
 from kscale.capacity.whatif.simulated import Simulate
 from kscale.capacity.whatif.texts import text_of
 from kscale.capacity.whatif.world import Place, World
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
@@ -40,7 +40,8 @@ class Base:
     """What scenarios edit. ``groups`` as described, with or without templates, and with or without prices where a
     ``catalogue`` has them; ``folder``: where files that edits name
     are; ``bound``: a bound in money is looked for, too, and ``mix_options`` are those of the question ``mix``;
-    ``simulate`` answers the question ``simulate`` (:class:`kscale.simulation.Simulator`)."""
+    ``simulate`` answers the question ``simulate`` (:class:`kscale.simulation.Simulator`). ``source``: the file that the
+    scenarios are from, which errors name."""
 
     cluster: Cluster
     groups: Sequence[NodeGroup]
@@ -51,6 +52,7 @@ class Base:
     bound: bool = False
     mix_options: MixOptions | None = None
     simulate: Simulate | None = None
+    source: str = ""
 
     def world(self) -> World:
         """The base without edits."""
@@ -105,7 +107,8 @@ def whatif(
                 try:
                     made = edited(now, edit, Path(base.folder), question)
                 except InputError as error:
-                    raise InputError(f"scenario {scenario.name}: edits[{number}].{edit.kind}: {error}") from None
+                    place = f"edits[{number}].{edit.kind}"
+                    raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}", place)) from None
                 if edit.lose is not None:
                     made = _modelled(made, world, models)
                 if edit.kind in ("pods", "lose", "requests"):
@@ -125,10 +128,11 @@ def whatif(
         try:
             found, decided = row(scenario.name, there, question)
         except (InputError, AutoscalerError) as error:
-            raise InputError(f"scenario {scenario.name}: {error}") from None
+            raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}")) from None
         unknown = [condition.text for condition in conditions if not condition.known(found, first)]
         if unknown:
-            raise InputError(f"scenario {scenario.name}: {unknown[0]} cannot be told: its value is not known")
+            text = f"{unknown[0]} cannot be told: its value is not known"
+            raise InputError(Problem(text, base.source, f"scenario {scenario.name}"))
         crossed = [condition.text for condition in conditions if condition.holds(found, first)]
         found = msgspec.structs.replace(found, differs=_first_difference(before, decided), crossed=crossed)
         rows.append(found)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from kscale.cli.commands.mix import check_budget
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
@@ -49,6 +50,7 @@ def command(
     from kscale.capacity.mix import MixOptions
     from kscale.capacity.prices import priced
 
+    check_budget(budget)
     cluster, snapshot = read(source, show.terminal)
     catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
     groups = priced(group_source.groups(cluster, snapshot, show.terminal), catalogue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
     from kscale.objects.nodegroup import NodeGroup
 
-__all__ = ["EPILOG", "command", "mix_view", "within"]
+__all__ = ["EPILOG", "check_budget", "command", "mix_view", "within"]
 
 EPILOG = DUMP_HELP
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
@@ -91,6 +92,7 @@ def command(
     """
     from kscale.capacity.mix import ALL, MixOptions, mix
 
+    check_budget(budget)
     source.check_alone(("--to-groups", to_groups), ("--to-nodepool", to_nodepool))
     if pods is Which.ALL and (source.namespace is not None or source.selector):
         raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
@@ -120,6 +122,12 @@ def command(
         exit_code=1 if plan.nowhere else 0,
         blocks=lambda: mix_blocks(plan, groups, snapshot),
     )
+
+
+def check_budget(budget: float) -> None:
+    """Refuse what is no number of seconds by the name of the option: nan is in no range, and not outside of one."""
+    if math.isnan(budget):
+        raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
 def within(budget: float) -> tuple[Callable[[], bool], Callable[[], bool]]:
@@ -152,7 +160,10 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
             quantity = Quantity(amount)
         except QuantityError:
             raise typer.BadParameter(f"{amount!r} is not a quantity", param_hint="--limit") from None
-        found[name] = quantity.value() if name == "nodes" else to_integers({name: quantity})[name]
+        amounts = {name: quantity.value()} if name == "nodes" else to_integers({name: quantity})
+        if name not in amounts:
+            raise typer.BadParameter(f"{name!r} is no resource of nodes", param_hint="--limit")
+        found[name] = amounts[name]
     return found
 
 

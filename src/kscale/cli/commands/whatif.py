@@ -81,6 +81,7 @@ def command(
         scenarios.parent,
         bound,
         simulate=simulator(asked, simulation),
+        source=str(scenarios),
     )
     with show.terminal.step("deciding") as tell:
         report = whatif(base, asked, conditions=conditions, told=lambda row: tell(f"deciding: {row.name}"))
