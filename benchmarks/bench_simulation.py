@@ -1,7 +1,9 @@
 """What a simulated minute costs: nodes, pods that HPAs scale, and a Cluster Autoscaler, load changing once a minute.
 
 ``2m``: the first two minutes, in which all pods are made, placed and started; ``12m``: ten more. With ``vpa`` every app
-has a VPA beside, which recommends memory. The figure of a day is the first and 1,438 times a tenth of the difference.
+has a VPA beside, which recommends memory; the load changes within the tolerance of the HPAs, so that none rescales.
+``test_day``: the load of each app goes up and down by a quarter in a day, beginning anywhere, and by up to 4 % a minute
+beside that, so that HPAs rescale. ``KSCALE_BENCH_HOURS`` of it (default 1; 24 is the whole day).
 ``test_pod_events``: without autoscalers, all pods of these apps come at once, go at once, and come again. What is
 counted is what the API of the world tells of pods: made, bound, started, ready, told to end, gone.
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,12 +28,36 @@ from kscale.simulation import Scenario, Setup, Simulation, build, simulate
 from kscale.world.simulated.world import SimulatedWorld
 
 SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))
+HOURS = os.environ.get("KSCALE_BENCH_HOURS", "1")
 NODES, APPS, EACH = max(10, round(1_000 * SCALE)), max(2, round(200 * SCALE)), 150
 VPA: dict[str, Any] = {"vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}}
 ROOM = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 
 
-def app(number: int, draw: random.Random) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+DAY = 24 * 60
+
+
+def hourly(draw: random.Random) -> dict[str, Any]:
+    """Cores that an app uses, minute by minute: within the tolerance of its HPA."""
+    steps = [[f"{60 * minute}s", round(EACH * 0.072 * (1 + 0.12 * draw.random()), 3)] for minute in range(60)]
+    return {"steps": steps, "repeat": "1h"}
+
+
+def daily(draw: random.Random) -> dict[str, Any]:
+    """Cores that an app uses, minute by minute: up and down again in a day."""
+    begin = draw.randrange(DAY)
+    tides = [abs((minute + begin) % DAY - DAY // 2) / (DAY // 2) * 2 - 1 for minute in range(DAY)]
+    steps = [
+        [f"{60 * minute}s", round(EACH * 0.072 * (1 + 0.25 * tide + 0.04 * (2 * draw.random() - 1)), 3)]
+        for minute, tide in enumerate(tides)
+    ]
+    return {"steps": steps, "repeat": "24h"}
+
+
+Curve = Callable[[random.Random], dict[str, Any]]
+
+
+def app(number: int, draw: random.Random, curve: Curve = hourly) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A deployment with its HPA, and its load."""
     name = f"app{number}"
     meta = {"name": name, "namespace": "shop"}
@@ -44,12 +71,11 @@ def app(number: int, draw: random.Random) -> tuple[list[dict[str, Any]], dict[st
         "maxReplicas": EACH * 2,
         "metrics": [{"type": "Resource", "resource": cpu}],
     }
-    steps = [[f"{60 * minute}s", round(EACH * 0.072 * (1 + 0.12 * draw.random()), 3)] for minute in range(60)]
     objects = [
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec},
         {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": hpa},
     ]
-    return objects, {"workload": f"Deployment/shop/{name}", "total": {"cpu": {"steps": steps, "repeat": "1h"}}}
+    return objects, {"workload": f"Deployment/shop/{name}", "total": {"cpu": curve(draw)}}
 
 
 def recommended(number: int) -> dict[str, Any]:
@@ -68,9 +94,9 @@ def recommended(number: int) -> dict[str, Any]:
     }
 
 
-def run(horizon: str, *, vpa: bool) -> Simulation:
+def run(horizon: str, *, vpa: bool, curve: Curve = hourly) -> Simulation:
     draw = random.Random(1)
-    apps = [app(number, draw) for number in range(APPS)]
+    apps = [app(number, draw, curve) for number in range(APPS)]
     data = {
         "apiVersion": "kscale.dev/v1alpha1",
         "kind": "Simulation",
@@ -134,4 +160,22 @@ def test_simulated(benchmark, horizon: str, vpa: bool) -> None:  # type: ignore[
     assert report.pod_events >= 4 * APPS * EACH
     assert report.pending.at_end == 0
     benchmark.extra_info["pod events"] = report.pod_events
+    benchmark.extra_info["rounds"] = {each.name: (each.rounds, each.skipped) for each in report.controllers}
+
+
+@pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])
+def test_day(benchmark, vpa: bool) -> None:  # type: ignore[no-untyped-def]
+    begin = time.process_time()
+    kwargs = {"vpa": vpa, "curve": daily}
+    report = benchmark.pedantic(run, args=(f"{HOURS}h",), kwargs=kwargs, rounds=1, iterations=1).report
+    seconds = time.process_time() - begin
+    assert report.rescales > 0
+    assert report.pending.at_end == 0
+    rounds = sum(each.rounds for each in report.controllers)
+    skipped = sum(each.skipped for each in report.controllers)
+    print(
+        f"\n{HOURS} h in {seconds:.1f} s of CPU time: {rounds:,} loops, {1000 * seconds / rounds:.2f} ms a loop, "
+        f"{skipped / rounds:.0%} skipped, {report.rescales:,} rescales, {report.pod_events:,} pod events"
+    )
+    benchmark.extra_info["rescales"] = report.rescales
     benchmark.extra_info["rounds"] = {each.name: (each.rounds, each.skipped) for each in report.controllers}
