@@ -8,7 +8,7 @@ from kscale.effects import Moment, VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.requests import CPU, demand
 from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
-from kscale.world.simulated.pods import finished
+from kscale.world.simulated.pods import ENDED, finished
 
 __all__ = ["Ledger", "quantile"]
 
@@ -74,8 +74,8 @@ class Ledger:
     def _pods(self, changes: Changes[Pod]) -> None:
         known: dict[tuple[int, ...], int] = {}
         for _, old, new in changes:
-            if old is not None and new is not None and old.spec is new.spec and not (
-                finished(old) or finished(new)) and (
+            if old is not None and new is not None and old.spec is new.spec and (
+                old.status.phase not in ENDED and new.status.phase not in ENDED) and (
                 old.metadata.deletion_timestamp is new.metadata.deletion_timestamp):  # fmt: skip
                 continue  # what is looked at is as it was
             pod = old if new is None else new

@@ -11,7 +11,7 @@ from kscale.effects import SECOND, Moment, VirtualTime
 from kscale.objects.core import Pod
 from kscale.world.simulated.api_objects import ApiObjects, Changes
 from kscale.world.simulated.draws import Draws, Spread
-from kscale.world.simulated.pods import ended, finished, started, with_ready
+from kscale.world.simulated.pods import ENDED, ended, finished, started, with_ready
 from kscale.world.simulated.shared_parts import SharedParts
 from kscale.world.simulated.turns import HAPPENINGS
 
@@ -47,7 +47,7 @@ class Kubelet:
 
     def _pods(self, changes: Changes[Pod]) -> None:
         for key, old, new in changes:
-            if new is None or not new.spec.node_name or finished(new):
+            if new is None or not new.spec.node_name or new.status.phase in ENDED:
                 continue
             meta = new.metadata
             if meta.deletion_timestamp is not None:

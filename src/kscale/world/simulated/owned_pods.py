@@ -11,7 +11,7 @@ from kscale.objects.core import Pod
 from kscale.objects.meta import OwnerReference, object_key
 from kscale.objects.owners import controller_of
 from kscale.world.simulated.api_objects import ApiObjects, Changes
-from kscale.world.simulated.pods import finished
+from kscale.world.simulated.pods import ENDED
 
 __all__ = ["Key", "OwnedPods"]
 
@@ -67,7 +67,7 @@ class _Pods:
 
 def _state(pod: Pod, ready: dict[int, bool]) -> int:
     """``ready``: what conditions that were looked at say, by identity."""
-    if pod.metadata.deletion_timestamp is not None or finished(pod):
+    if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
         return _GOING
     conditions = id(pod.status.conditions)
     known = ready.get(conditions)
@@ -94,21 +94,28 @@ class OwnedPods:
 
     def _pods(self, changes: Changes[Pod]) -> None:
         owners: dict[str, tuple[OwnerReference, str]] = {}
+        owner: OwnerReference | None = None
         ready: dict[int, bool] = {}
         controllers: dict[int, OwnerReference | None] = {}  # by identity of references, which many have in common
+        last: object = None
+        held: _Pods | None = None
         for key, old, new in changes:
             pod = old if new is None else new
             assert pod is not None
-            references = id(pod.metadata.owner_references)
-            if references in controllers:
-                owner = controllers[references]
-            else:
-                owner = controllers[references] = controller_of(pod.metadata)
-            if owner is None:
-                continue
-            held = self._of.get(owner.uid)
-            if held is None:
-                held = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
+            references = pod.metadata.owner_references
+            if references is not last or held is None:  # those of an owner come one after the other
+                last, held = references, None
+                if id(references) in controllers:
+                    owner = controllers[id(references)]
+                else:
+                    owner = controllers[id(references)] = controller_of(pod.metadata)
+                if owner is None:
+                    continue
+                held = self._of.get(owner.uid)
+                if held is None:
+                    held = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
+                if owner.uid not in owners:
+                    owners[owner.uid] = owner, pod.metadata.namespace
             self.count += 1
             held.workload.changes = self.count
             if new is not None:
@@ -116,9 +123,9 @@ class OwnedPods:
             else:
                 held.drop(key)
                 if not held.pods:
+                    assert owner is not None  # as somebody held it
                     self._left(owner.uid, held.workload)
-            if owner.uid not in owners:
-                owners[owner.uid] = owner, pod.metadata.namespace
+                    held = None
         for owner, namespace in owners.values():
             tell = self.told.get(owner.kind)
             if tell is not None:

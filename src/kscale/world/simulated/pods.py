@@ -24,6 +24,7 @@ from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.shared_parts import SharedParts
 
 __all__ = [
+    "ENDED",
     "bound",
     "delete_pod",
     "delete_pods",
@@ -36,12 +37,13 @@ __all__ = [
 ]
 
 _GRACE: Final = 30  # seconds; what the API server fills in
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that :func:`finished`: looked at where very many pods change."""
 
 
 def finished(pod: Pod) -> bool:
     """It has ended, and is only still there."""
-    return pod.status.phase in _ENDED
+    return pod.status.phase in ENDED
 
 
 def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
