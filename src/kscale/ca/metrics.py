@@ -66,6 +66,7 @@ METRICS: Final[Mapping[str, Metric]] = {
         Metric(
             "node_removal_latency_seconds", "histogram", ("deleted", "delay_reason"), tuple(1.5**i for i in range(19))
         ),
+        Metric("dra_node_template_resources_mismatch", "gauge", ("driver", "mismatch_type")),
         Metric("skipped_pods_count", "gauge", ("requestor",)),
         Metric("capacity_buffer_oldest_reconciliation_timestamp_seconds", "gauge", ("new_buffer",)),
     )

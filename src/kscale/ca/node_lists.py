@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ from kscale.objects.core import Node
 from kscale.objects.meta import Condition
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["RESOURCE_NOT_READY", "STARTUP_TAINT", "NodeLists", "lists_of", "node_lists", "unready_copy"]
+__all__ = ["RESOURCE_NOT_READY", "STARTUP_TAINT", "NodeLists", "lists_of", "node_lists", "unready_copy", "with_gpus"]
 
 RESOURCE_NOT_READY = "cluster-autoscaler.kubernetes.io/resource-not-ready"
 """The reason of nodes whose devices have not shown up yet."""
@@ -123,6 +123,23 @@ def _sorted_out(
     return NodeLists(all=every, ready=ready, unready=unready, registered=registered)
 
 
+def with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
+    """The ready ones among nodes whose GPUs have shown up, whatever else they wait for."""
+    for node in nodes:
+        if not node.spec.unschedulable and is_ready(node) and not _lacks_gpu(node, gpu_label, None):
+            yield node
+
+
+def _lacks_gpu(node: Node, gpu_label: str, gpu_of: Callable[[Node], GpuConfig | None] | None) -> bool:
+    """Whether a GPU is promised by the label and not there."""
+    if gpu_label not in (node.metadata.labels or {}):
+        return False
+    config = gpu_of(node) if gpu_of is not None else None
+    allocatable = node.status.allocatable or {}
+    shown = any(name in allocatable and not allocatable[name].is_zero for name in GPU_VENDOR_RESOURCES)
+    return not shown and not (config is not None and config.dra_driver)
+
+
 def _why_not(
     node: Node,
     gpu_label: str,
@@ -130,13 +147,8 @@ def _why_not(
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
 ) -> str | None:
-    labels = node.metadata.labels
-    if labels and gpu_label in labels:
-        config = gpu_of(node) if gpu_of is not None else None
-        allocatable = node.status.allocatable or {}
-        shown = any(name in allocatable and not allocatable[name].is_zero for name in GPU_VENDOR_RESOURCES)
-        if not shown and not (config is not None and config.dra_driver):
-            return RESOURCE_NOT_READY
+    if _lacks_gpu(node, gpu_label, gpu_of):
+        return RESOURCE_NOT_READY
     if lacks is not None and lacks(node):
         return RESOURCE_NOT_READY
     if node.spec.taints and any(taints.is_startup(taint) for taint in node.spec.taints):

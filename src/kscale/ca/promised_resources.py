@@ -17,7 +17,7 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.resource import ResourceSlice
 from kscale.snapshot.informers import Informers
 
-__all__ = ["complete_pools", "lacks_promised"]
+__all__ = ["complete_pools", "lacks_promised", "promised_slices"]
 
 
 def complete_pools(slices: Iterable[ResourceSlice]) -> Counter[str]:
@@ -41,10 +41,11 @@ def _provided(group: NodeGroup) -> NodeTemplate | None:
         return None
 
 
-def _slices(
+def promised_slices(
     group: NodeGroup, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
-) -> list[ResourceSlice]:
-    """Those of the template of the loop before, else of the provider's."""
+) -> list[ResourceSlice] | None:
+    """Those of the template that the caller has, of the loop before, else of the provider's; None: there is no
+    template."""
     if group.id in given:
         return given[group.id].resource_slices
     if group.id in known:
@@ -52,7 +53,7 @@ def _slices(
         where = f"templates[{group.id}] of the state"
         return from_dict({"resourceSlices": raw}, NodeTemplate, object_path=where).resource_slices if raw else []
     provided = _provided(group)
-    return provided.resource_slices if provided is not None else []
+    return provided.resource_slices if provided is not None else None
 
 
 def lacks_promised(
@@ -73,7 +74,7 @@ def lacks_promised(
     drivers: dict[str, frozenset[str]] = {}
     for group in groups:
         if options.enable_dynamic_resource_allocation:
-            slices = _slices(group, given or {}, known or {})
+            slices = promised_slices(group, given or {}, known or {})
             if slices and (complete := complete_pools(slices)):
                 pools[group.id] = complete
         if options.enable_csi_node_aware_scheduling:

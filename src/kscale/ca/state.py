@@ -98,7 +98,8 @@ class LoopState(
     there was a good one. ``initializers``: what groups that are still being made shall get, by the id that they have
     meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on
     nodes have been removed. ``latencies``, ``skipped``: for how long nodes wait to go, and to be looked at, where that
-    is tracked. ``provisioning``: about provisioning requests.
+    is tracked. ``provisioning``: about provisioning requests. ``differing_drivers``: of which devices were other than
+    templates said when they were last compared.
     """
 
     cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
@@ -112,6 +113,7 @@ class LoopState(
     latencies: NodeLatencyTracker = NodeLatencyTracker()
     skipped: MaxNodeSkipEvalTime | None = None
     provisioning: ProvisioningState = ProvisioningState()
+    differing_drivers: list[str] = []
 
     def to_json(self) -> bytes:
         """As JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace as replace_input
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.legacy.run_once import LegacyRunOnce
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
+from kscale.ca.node_lists import with_gpus
 from kscale.ca.pod_lists.degradation import may_scale_down
 from kscale.ca.repair import (
     Repair,
@@ -37,10 +39,12 @@ from kscale.ca.static_autoscaler.ending import EndedError, unreadable
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.scale_down_part import ScaleDownPart
 from kscale.ca.static_autoscaler.under_way import Looping
+from kscale.ca.template_devices import device_mismatches
 from kscale.ca.templates import TaintConfig
 from kscale.effects import (
     CANCELED,
     HasInstances,
+    Observation,
     Refresh,
     StepsOf,
     WriteStatus,
@@ -102,6 +106,7 @@ class RunOnce(ScaleDownPart):
             yield from clean_up_taints(scene.found.columns.objects, scene.groups, options, self.now)
             yield from p.clock()
             self.state = replace(self.state, taints_cleaned=True)
+        yield from p.observe(*self.compare_devices())
         timer = FunctionTimer(p, "updateClusterState")
         yield from self.be_actionable()
         taints = TaintConfig.from_options(options)
@@ -132,6 +137,17 @@ class RunOnce(ScaleDownPart):
             raise EndedError(error=found) from None
         yield from p.observe(*observing.of_readiness(self.state.cluster, scene.groups, options))
         yield from timer.stop()
+
+    def compare_devices(self) -> list[Observation]:
+        """How the devices of nodes differ from what templates say. Of drivers that differed the last time it is said
+        that they do no more."""
+        scene, before = self.scene, self.state.differing_drivers
+        nodes = with_gpus(scene.found.columns.objects, self.inputs.gpu_label)
+        slices = scene.found.informers.resource_slices
+        told = device_mismatches(nodes, scene.groups, slices, self.inputs.templates, self.state.templates)
+        if before or told:
+            self.state = replace(self.state, differing_drivers=[*told])
+        return observing.of_devices({driver: Counter[str]() for driver in before} | told)
 
     def be_actionable(self) -> StepsOf[Looping, None]:
         """Ends a loop that has nothing to go by. It shows its status itself."""

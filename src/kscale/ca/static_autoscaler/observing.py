@@ -17,6 +17,7 @@ from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_being_deleted
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.node_latency import NodeLatency
 from kscale.ca.scale_down.unremovable import UnremovableNode
+from kscale.ca.template_devices import MISMATCHES
 from kscale.ca.templates import TaintConfig
 from kscale.effects import SECOND, Moment, Observation
 from kscale.objects.core import Node
@@ -26,6 +27,7 @@ from kscale.objects.quantity import Quantity
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "of_devices",
     "of_failures",
     "of_groups",
     "of_health",
@@ -175,6 +177,15 @@ def of_latencies(found: Iterable[NodeLatency]) -> list[Observation]:
             delay_reason=each.delay_reason,
         )
         for each in found
+    ]
+
+
+def of_devices(mismatches: Mapping[str, Counter[str]]) -> list[Observation]:
+    """How many groups of devices differ from templates, by driver and by how they do."""
+    return [
+        observation("dra_node_template_resources_mismatch", counts[type_], driver=driver, mismatch_type=type_)
+        for driver, counts in mismatches.items()
+        for type_ in MISMATCHES
     ]
 
 
