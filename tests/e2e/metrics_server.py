@@ -11,6 +11,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from e2e.control_plane import ControlPlane, Refused
+from kscale.effects import Moment, to_text
 
 __all__ = ["FakeMetrics"]
 
@@ -20,7 +21,8 @@ VERSION = f"{GROUP}/v1beta1"
 
 class FakeMetrics:
     """``usage(pod, container)`` says what a container of a running pod (plain data) uses, as resource -> quantity;
-    None: there is no sample. ``listed``: how often samples were asked for.
+    None: there is no sample. ``now`` says of which moment the samples are that are asked for, ``window`` what time they
+    stand for. ``listed``: how often samples were asked for.
 
     An async context manager; entering it registers the API.
     """
@@ -29,7 +31,13 @@ class FakeMetrics:
         self._plane = plane
         self.usage = usage
         self.now: Callable[[], str] = lambda: "2026-01-01T00:00:00Z"
+        self.window = "30s"
         self.listed = 0
+
+    def sampled(self, at: Moment, *, window: int) -> None:
+        """From now on samples are those of one moment, whenever somebody asks, and stand for ``window`` seconds."""
+        moment = to_text(at) or ""
+        self.now, self.window = lambda: moment, f"{window}s"
 
     async def __aenter__(self) -> Self:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -75,7 +83,7 @@ class FakeMetrics:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, Refused, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                code, data = await self._answer(head.split()[1])
+                code, data = await self.answer(head.split()[1])
                 lines = [
                     f"HTTP/1.1 {code} OK",
                     "Content-Type: application/json",
@@ -87,7 +95,8 @@ class FakeMetrics:
                 await writer.drain()
         writer.close()
 
-    async def _answer(self, target: str) -> tuple[int, bytes]:
+    async def answer(self, target: str) -> tuple[int, bytes]:
+        """The status and body of an answer to a GET of ``target``."""
         parts = urlsplit(target)
         if parts.path == f"/apis/{VERSION}":
             resource = {"name": "pods", "kind": "PodMetrics", "namespaced": True, "verbs": ["get", "list"]}
@@ -115,7 +124,9 @@ class FakeMetrics:
             if not containers:
                 continue
             metadata = {key: pod["metadata"].get(key) for key in ("name", "namespace", "labels")}
-            found.append({"metadata": metadata, "timestamp": self.now(), "window": "30s", "containers": containers})
+            found.append(
+                {"metadata": metadata, "timestamp": self.now(), "window": self.window, "containers": containers}
+            )
         return found
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from e2e.duel.case import CASES, Case, Explained, read_case
+from e2e.control_plane import ControlPlane
+from e2e.duel.case import CASES, Case, Explained, Samples, read_case
 from e2e.duel.compare import Comparison, compared
 from e2e.duel.facts import Change, CloudCall, EventSeen, Log, changes_of, read_logs, write_logs
+from e2e.metrics_server import FakeMetrics
+from kscale.effects import from_text, to_text
 
 CASE = Case(about="x", groups=[], steps=[])
 STATUS = "autoscalerStatus: Running\ntime: 2026-11-22 22:50:07.05 +0000 UTC\n"
@@ -204,6 +209,47 @@ def test_changes_are_what_was_before_and_after() -> None:
 def test_logs_are_kept(tmp_path: Path, name: str) -> None:
     write_logs(tmp_path / name, [log(), log("kscale")])
     assert read_logs(tmp_path / name) == [log(), log("kscale")]
+
+
+@pytest.mark.parametrize(
+    ("begin", "moments"),
+    [
+        ("", ["2026-11-22T22:50:07Z", "2026-11-22T22:50:22Z", "2026-11-22T22:50:37Z"]),
+        ("2020-01-01T00:00:00Z", ["2020-01-01T00:00:00Z", "2020-01-01T00:00:15Z", "2020-01-01T00:00:30Z"]),
+    ],
+)
+def test_samples_keep_their_spacing(begin: str, moments: list[str]) -> None:
+    samples = Samples(begin=begin, every=15, usage={})
+    started = from_text("2026-11-22T22:50:07.9Z")
+    assert [to_text(samples.sampled_at(i, started)) for i in range(3)] == moments
+
+
+class Pods(ControlPlane):
+    """An API that knows two pods and nothing else."""
+
+    def __init__(self) -> None:
+        pass
+
+    def ask(self, method: str, path: str, body: Any = None, **_: Any) -> dict[str, Any]:
+        assert (method, path, body) == ("GET", "/api/v1/namespaces/default/pods?labelSelector=app=web", None)
+        spec = {"containers": [{"name": "c"}]}
+        return {
+            "items": [
+                {"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": {"phase": phase}}
+                for name, phase in (("web-0", "Running"), ("web-1", "Pending"))
+            ]
+        }
+
+
+def test_the_metrics_server_tells_moments_of_samples() -> None:
+    metrics = FakeMetrics(Pods(), lambda pod, container: {"cpu": f"{pod['metadata']['name']} {container}"})
+    metrics.sampled(from_text("2020-01-01T00:00:30Z"), window=4)
+    path = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods?labelSelector=app%3Dweb"
+    for listed in (1, 2):  # whenever somebody asks
+        code, data = asyncio.run(metrics.answer(path))
+        (item,) = json.loads(data)["items"]
+        assert (code, item["timestamp"], item["window"], metrics.listed) == (200, "2020-01-01T00:00:30Z", "4s", listed)
+        assert item["containers"] == [{"name": "c", "usage": {"cpu": "web-0 c"}}]
 
 
 @pytest.mark.parametrize("path", sorted(CASES.iterdir()), ids=lambda path: path.stem)

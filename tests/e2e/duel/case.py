@@ -11,6 +11,7 @@ import yaml
 
 from e2e.cloud import Machines
 from e2e.duel.programs import CLUSTER_AUTOSCALER
+from kscale.effects import SECOND, Moment, from_text
 
 __all__ = ["CASES", "Case", "Explained", "Group", "Meddling", "Refusal", "Samples", "Step", "Until", "read_case"]
 
@@ -65,13 +66,20 @@ class Until(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Samples(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What pods use: pod, or value of its label ``app`` -> container -> one after the other (``"100m 50Mi"``).
 
-    The first is of ``begin`` (empty: each is of the moment at which it is asked for), the others come ``every`` so many
-    seconds later, by their own time: each is there until it has been read twice, the last stays.
+    The first is of ``begin`` (empty: of the moment at which the step that has it begins), the others are of ``every``
+    so many seconds later: each keeps its moment, and is there until it has been read twice, the last stays. Each is of
+    what was used in ``window`` seconds.
     """
 
     begin: str = ""
     every: int = 60
+    window: int = 30
     usage: dict[str, dict[str, list[str]]]
+
+    def sampled_at(self, position: int, started: Moment) -> Moment:
+        """Of which moment the samples at ``position`` are, counted from 0, of a step that began at ``started``."""
+        begin = from_text(self.begin) if self.begin else started
+        return begin + position * self.every * SECOND
 
 
 class Meddling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

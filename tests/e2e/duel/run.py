@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from e2e.metrics_server import FakeMetrics
 from e2e.real_api import MERGE, SERVED, connected
 from e2e.widgets import DEFINITION, WIDGETS
 from kscale.drivers.vpa_definitions import vpa_definitions
-from kscale.effects import to_text
 from kscale.objects.quantity import Quantity
 from kscale.world.nodegroups.external_server import ExternalServer
 
@@ -77,7 +75,6 @@ class _Run:
         self.cloud.refuse = self._called
         async with connected(self.plane) as api, contextlib.AsyncExitStack() as around:
             if READS_METRICS & self.case.programs.keys():
-                self.metrics.now = lambda: self._sampled_at(to_text(api.clock.now()))
                 await around.enter_async_context(self.metrics)
             if self.case.meddle is not None:
                 await around.enter_async_context(Meddler(self.plane, self.case.meddle))
@@ -215,9 +212,11 @@ class _Run:
 
     async def _feed(self, samples: Samples, seconds: float) -> None:
         """Each sample is there until it has been read twice: then all that follows from the first reading is done."""
+        started = time.time_ns()
         longest = max(len(usage) for containers in samples.usage.values() for usage in containers.values())
         for i in range(longest):
             self.samples, self.sample = samples, i
+            self.metrics.sampled(samples.sampled_at(i, started), window=samples.window)
             before = self.metrics.listed
             try:
                 async with asyncio.timeout(seconds):
@@ -238,12 +237,6 @@ class _Run:
             return None
         cpu, memory = series[min(self.sample, len(series) - 1)].split()
         return {"cpu": cpu, "memory": memory}
-
-    def _sampled_at(self, now: str) -> str:
-        if self.samples is None or not self.samples.begin:
-            return now
-        at = datetime.fromisoformat(self.samples.begin) + timedelta(seconds=self.samples.every * self.sample)
-        return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _holds(self, until: Until) -> bool:
         ask = self.plane.ask
