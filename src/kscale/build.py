@@ -1,4 +1,4 @@
-"""What this installation is made of, for bug reports."""
+"""What this installation is made of, for bug reports. kscale's own."""
 
 from __future__ import annotations
 

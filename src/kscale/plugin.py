@@ -1,4 +1,5 @@
 """User-written predicates and scorers, compiled by numba and run in the native loop without the GIL (extra [plugins]).
+kscale's own: upstream has plug-ins in Go.
 
 A predicate is asked last, after every Filter of the profile, of each pod and node that passed so far::
 

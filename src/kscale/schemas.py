@@ -1,4 +1,4 @@
-"""The documents kscale writes, and their published JSON Schemas (``docs/schemas/*.json``, ``kscale schema``)."""
+"""The documents kscale writes, and their JSON Schemas (``docs/schemas/*.json``, ``kscale schema``). kscale's own."""
 
 from __future__ import annotations
 

@@ -246,6 +246,23 @@ def test_every_error_of_a_public_function_is_named(module: str) -> None:
     assert missing == []
 
 
+SOURCE = re.compile(
+    r"``(core|processors|simulator|estimator|expander|utils|clusterstate|observers|provisioningrequest|pkg|apimachinery"
+    r"|admission-controller|drainability|input|logic|routines)/[^`]+``|\b\w+\.go\b|\bKEP-\d+|\bkscale's own\b"
+)
+
+
+@pytest.mark.parametrize("module", REFERENCE)
+def test_every_public_function_names_its_source(module: str) -> None:
+    """It or the head of its module: upstream's file or package, a KEP, or that it is kscale's own."""
+    missing = [
+        name
+        for name, call in callables(module)
+        if not SOURCE.search(f"{call.__doc__}\n{sys.modules[call.__module__].__doc__}")
+    ]
+    assert missing == []
+
+
 def test_the_table_of_arguments_has_no_idle_rows() -> None:
     names = {
         argument

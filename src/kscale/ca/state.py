@@ -1,4 +1,7 @@
-"""What a loop of the autoscaler hands to the next one, as one JSON document."""
+"""What a loop of the autoscaler hands to the next one, as one JSON document.
+
+Upstream keeps it in the fields of its objects: ``core/static_autoscaler.go`` above all, and what hangs on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any function over any scenarios on any ``concurrent.futures.Executor``.
+"""Any function over any scenarios on any ``concurrent.futures.Executor``. kscale's own.
 
 What all scenarios share is pickled once (protocol 5) and goes once to each worker: through a file in the machine's
 shared memory to processes, by the caller's ``share`` to workers elsewhere (Dask's ``Client.scatter``, Ray's object

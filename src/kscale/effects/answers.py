@@ -1,4 +1,4 @@
-"""Which action may be answered how: the legal answers in one table."""
+"""Which action may be answered how: the legal answers in one table. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a machine as if everything that it does succeeds: the plain call of a decision."""
+"""Running a machine as if everything that it does succeeds: the plain call of a decision. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a machine without doing what it does: its questions go to the world, all else is only noted."""
+"""Running a machine without doing what it does: its questions go to the world, all else is only noted. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments: int64 nanoseconds since 1970, UTC. The only form of time in decisions, actions and outcomes."""
+"""Moments: int64 nanoseconds since 1970, UTC. The only form of time in decisions and outcomes, kscale's own."""
 
 from __future__ import annotations
 

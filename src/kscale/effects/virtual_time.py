@@ -1,4 +1,4 @@
-"""The only virtual clock: everything that can happen, in one order.
+"""The only virtual clock, kscale's own: everything that can happen, in one order.
 
 Upstream's goroutines have no order. Here it is time; at one time the rank of who is due, and at one rank the order in
 which they came to their turn. There is no wall clock: time is what outcomes say it is.

@@ -1,4 +1,7 @@
-"""What the API server makes of a HorizontalPodAutoscaler that is written: decode, default, convert, validate."""
+"""What the API server makes of a HorizontalPodAutoscaler that is written: decode, default, convert, validate.
+
+Upstream: ``pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go``; the parts name their own files.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ is, and each writes and says what it would alone.
 1. scales that are not known yet are asked for; 2. the metrics of those that need any; 3. all are decided
 (:mod:`~kscale.hpa.decide`); 4. the step machine of each (:mod:`~kscale.hpa.reconcile`) is given what was decided, and
 says what follows: conditions, events, the status. Those that change a size decide again by the scale as it is then.
+
+Upstream, one by one: ``pkg/controller/podautoscaler/horizontal.go``.
 """
 
 from __future__ import annotations

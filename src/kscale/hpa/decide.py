@@ -1,4 +1,7 @@
-"""Reconcile many HPAs at once: the same decisions as :mod:`kscale.hpa.reconcile`, from objects over columns."""
+"""Reconcile many HPAs at once: the same decisions as :mod:`kscale.hpa.reconcile`, from objects over columns.
+
+Upstream, one by one: ``pkg/controller/podautoscaler/horizontal.go``.
+"""
 
 from __future__ import annotations
 

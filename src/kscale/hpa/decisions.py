@@ -1,6 +1,7 @@
 """What a batch of reconciles decided: one row an HPA.
 
-Decisions are codes; texts and objects of one HPA are made when asked for, by running its step machine.
+Decisions are codes; texts and objects of one HPA are made when asked for, by running its step machine. Upstream, one by
+one: ``pkg/controller/podautoscaler/horizontal.go``.
 """
 
 from __future__ import annotations

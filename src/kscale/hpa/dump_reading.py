@@ -1,4 +1,4 @@
-"""Reading a dump: objects of files and data, and metrics lists beside them."""
+"""Reading a dump: objects of files and data, and metrics lists beside them. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One HPA over recorded load, in virtual time: replicas at every sync period.
 
-The plant is a statement, not a guess (:class:`Plant`): usage = load / ready pods. The loop runs in native code and
-decides as :mod:`kscale.hpa.decide` does; a test holds it to the step machine.
+The plant is a statement, not a guess (:class:`Plant`): usage = load / ready pods. It is kscale's own; the loop runs in
+native code and decides as :mod:`kscale.hpa.decide` does; a test holds it to the step machine.
 """
 
 from __future__ import annotations

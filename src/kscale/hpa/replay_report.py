@@ -1,4 +1,4 @@
-"""HPAs over the same recorded load, side by side: what each would have cost."""
+"""HPAs over the same recorded load, side by side: what each would have cost. kscale's own."""
 
 from __future__ import annotations
 

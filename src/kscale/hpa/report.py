@@ -1,4 +1,4 @@
-"""What the HPAs of a dump would do, as a document."""
+"""What the HPAs of a dump would do, as a document. kscale's own, of decisions that are upstream's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RFC 3339 times as integers; texts are decoded only when someone reads them."""
+"""RFC 3339 times as integers, kscale's own form of them; texts are decoded only when someone reads them."""
 
 from __future__ import annotations
 

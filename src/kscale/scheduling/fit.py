@@ -1,4 +1,7 @@
-"""Which pods fit which nodes, each pod alone (upstream: ``CheckPredicates``)."""
+"""Which pods fit which nodes, each pod alone.
+
+Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (CheckPredicates).
+"""
 
 from __future__ import annotations
 

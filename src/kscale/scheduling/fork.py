@@ -1,4 +1,7 @@
-"""A snapshot that may be changed and put back: what a simulation works on (upstream: ``PredicateSnapshot``)."""
+"""A snapshot that may be changed and put back: what a simulation works on.
+
+Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (PredicateSnapshot).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Pods one after the other on nodes that exist: the hinting simulator and the filter-out-schedulable processor.
 
+Upstream: ``simulator/scheduling/hinting_simulator.go``, ``core/podlistprocessor/filter_out_schedulable.go``.
 Decided in C++: ``_native/src/engine/simulate.cpp`` (where each is tried), ``search.cpp`` (the next node that fits).
 """
 

@@ -1,4 +1,7 @@
-"""A scheduler's configuration file as a profile (upstream: ``--scheduler-config-file``)."""
+"""A scheduler's configuration file as a profile (``--scheduler-config-file``).
+
+Upstream: ``pkg/scheduler/apis/config/types.go`` (KubeSchedulerConfiguration).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series from CSV."""
+"""Series from CSV. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of events (arrivals) as a series: how many, or how much, in each bin."""
+"""Lists of events (arrivals) as a series: how many, or how much, in each bin. kscale's own."""
 
 from __future__ import annotations
 

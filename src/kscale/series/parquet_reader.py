@@ -1,4 +1,4 @@
-"""Series from Parquet (extra ``[data]``)."""
+"""Series from Parquet (extra ``[data]``). kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series from the JSON that Prometheus answers to a range query (``/api/v1/query_range``)."""
+"""Series from the JSON that Prometheus answers to a range query (``/api/v1/query_range``). kscale's own."""
 
 from __future__ import annotations
 

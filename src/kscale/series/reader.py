@@ -1,4 +1,4 @@
-"""Series from a file, by its name."""
+"""Series from a file, by its name. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a scenario to a world and its autoscalers."""
+"""From a scenario, kscale's own, to a world and its autoscalers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a scenario, and what comes of it."""
+"""Running a scenario, kscale's own, and what comes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kscale.from_columns: a snapshot for callers that have arrays."""
+"""kscale.from_columns: a snapshot for callers that have arrays. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kscale.load: from files, data and objects to a cluster."""
+"""kscale.load: from files, data and objects to a cluster. kscale's own."""
 
 from __future__ import annotations
 

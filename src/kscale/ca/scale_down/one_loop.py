@@ -1,4 +1,7 @@
-"""``kscale.scale_down``: one loop of the planner (:mod:`kscale.ca.scale_down.planner`), or of release 1.3's."""
+"""``kscale.scale_down``: one loop of the planner (:mod:`kscale.ca.scale_down.planner`), or of release 1.3's.
+
+Upstream: ``core/scaledown/planner/planner.go``; of release 1.3 ``core/scale_down.go``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One loop of scale-up, from pending pods to a plan: the pod lists, then the orchestrator (``RunOnce``)."""
+"""One loop of scale-up, from pending pods to a plan: the pod lists, then the orchestrator.
+
+Upstream: ``core/static_autoscaler.go`` (RunOnce), ``core/scaleup/orchestrator/orchestrator.go``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Several scale-ups in one loop (``--salvo-scale-up``): each sees the nodes that the ones before asked for."""
+"""Several scale-ups in one loop (``--salvo-scale-up``): each sees the nodes that the ones before asked for.
+
+Upstream: ``core/static_autoscaler.go`` (runScaleUpSalvo).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups file (``-g``): JSON or YAML, a list of entries; every mistake by name and path, all at once."""
+"""The groups file (``-g``), kscale's own: JSON or YAML, a list of entries; every mistake by name, all at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cheapest mix: offers and pods in, a checked plan and a proof out."""
+"""The cheapest mix, kscale's own: offers and pods in, a checked plan and a proof out."""
 
 from __future__ import annotations
 

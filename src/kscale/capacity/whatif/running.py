@@ -1,4 +1,4 @@
-"""Scenarios one after the other, beside their baseline."""
+"""Scenarios one after the other, beside their baseline. kscale's own, around decisions that are upstream's."""
 
 from __future__ import annotations
 

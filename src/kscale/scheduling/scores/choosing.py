@@ -1,5 +1,6 @@
 """Pods on the nodes that kube-scheduler would choose: filters, then scores, then the choice.
 
+Upstream: ``pkg/scheduler/schedule_one.go`` (prioritizeNodes, selectHost).
 Decided in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
 """
 

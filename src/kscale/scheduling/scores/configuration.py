@@ -1,4 +1,7 @@
-"""A scheduler's configuration file as what its Score plug-ins are told (upstream: ``KubeSchedulerConfiguration``)."""
+"""A scheduler's configuration file as what its Score plug-ins are told.
+
+Upstream: ``pkg/scheduler/apis/config/types.go`` (KubeSchedulerConfiguration).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests for every workload of a dump from recorded usage: what ``kscale recommend`` answers."""
+"""Requests for every workload of a dump from recorded usage: what ``kscale recommend`` answers.
+
+kscale's own, around the recommender that is upstream's.
+"""
 
 from __future__ import annotations
 

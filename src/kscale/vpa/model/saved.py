@@ -1,6 +1,6 @@
 """The recommender's state as bytes, exact: arrays as they are, the rest as JSON, in one ``.npz``.
 
-Upstream's checkpoints are its lossy form (:mod:`kscale.vpa.checkpoint`).
+kscale's own: upstream's checkpoints are its lossy form (:mod:`kscale.vpa.checkpoint`).
 """
 
 from __future__ import annotations

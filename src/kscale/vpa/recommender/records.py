@@ -1,4 +1,4 @@
-"""What a round of the recommender is given and answers."""
+"""What a round of the recommender is given and answers (``pkg/recommender/input/cluster_feeder.go``)."""
 
 from __future__ import annotations
 

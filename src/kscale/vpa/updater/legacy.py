@@ -1,4 +1,7 @@
-"""The updater of about 2020 as a named profile: evictions only, by selector, with the thresholds of that time."""
+"""The updater of about 2020 as a named profile: evictions only, by selector, with the thresholds of that time.
+
+Upstream: ``pkg/updater/logic/updater.go`` of then.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the loop's state keeps of deletions: cooldowns, local delays, machines that are on their way out."""
+"""What the loop's state keeps of deletions: cooldowns, local delays, machines that are on their way out.
+
+Upstream: ``core/static_autoscaler.go`` (the times), ``core/scaledown/actuation/actuator.go`` (DeletionResults).
+"""
 
 from __future__ import annotations
 
