@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,16 +13,20 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import kscale
 from kscale import InputError
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import read_catalogue
-from kscale.capacity.groups import groups_from
+from kscale.capacity.generate import generate
+from kscale.capacity.groups import groups_from, recognise_groups
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
-from kscale.capacity.whatif.grammar import scenarios_schema_text
+from kscale.capacity.whatif.grammar import Question, scenarios_schema_text
 from kscale.capacity.whatif.question_flags import READ
 from kscale.capacity.whatif.questions import Answers
+from kscale.capacity.whatif.world import World
+from kscale.snapshot.collector import collector_paused
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -320,6 +327,68 @@ def test_shared_decisions_are_those_of_each_alone() -> None:
     alone = [whatif(base(), [scenario]).scenarios[0] for scenario in scenarios]
     assert together.scenarios == alone
     assert len({each.differs for each in alone}) > 2
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
+    """Numbers of the worlds that were asked about whose place, or whose snapshot, still lives. No collector runs:
+    what dies dies by itself."""
+    asked: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
+    answer = Answers.of
+
+    def of(self: Answers, world: World, question: Question) -> Any:
+        asked.append((weakref.ref(world.place), weakref.ref(world.place.snapshot)))
+        return answer(self, world, question)
+
+    monkeypatch.setattr(Answers, "of", of)
+    return lambda: [number for number, refs in enumerate(asked) if any(ref() is not None for ref in refs)]
+
+
+@pytest.mark.parametrize("question", ["scale-up", "estimate", "mix"])
+def test_a_world_lives_while_a_later_scenario_may_share_it(question: str, places: Callable[[], list[int]]) -> None:
+    def lose(*names: str) -> list[dict[str, Any]]:
+        return [{"lose": {"node": [name]}} for name in names]
+
+    cheap = {"prices": {"scale": {"big": "x0.1"}}}
+    edits = [lose("a1"), lose("a2"), [*lose("a1"), cheap], lose("b1"), lose("a2", "b1"), lose("big1"), [cheap]]
+    scenarios = scenarios_from([{"name": f"s{i}", "edits": each, "question": question} for i, each in enumerate(edits)])
+    living: list[list[int]] = []
+    with collector_paused():
+        report = whatif(base(), scenarios, told=lambda _: living.append(places()))
+    # 0 is the base, 1 loses a1 and is world 3 but for a price, 2 is where world 5 begins
+    assert living == [[0, 1], [0, 1, 2], [0, 2], [0, 2], [0], [0], [0, 7]]
+    assert places() == []
+    assert report.shared == {"scale-up": 2, "estimate": 2, "mix": 0}[question]
+    assert report.scenarios == [whatif(base(), [scenario]).scenarios[0] for scenario in scenarios]
+
+
+def test_nothing_but_the_rows_is_kept_of_many_scenarios() -> None:
+    """Each loses a node of its own: about 200 kB of answers and options."""
+    cluster = kscale.load(list(generate(40, 400).objects()))
+    groups = [replace(each.group, price=1.0) for each in recognise_groups(cluster.nodes()).groups]
+    nodes = cluster.snapshot().nodes
+    scenarios = scenarios_from([{"name": name, "edits": [{"lose": {"node": [name]}}]} for name in nodes])
+    sizes: list[int] = []
+
+    def told(_: ScenarioRow) -> None:
+        sizes.append(tracemalloc.get_traced_memory()[0])
+
+    tracemalloc.start()
+    try:
+        with collector_paused():
+            whatif(Base(cluster, groups, NOW), scenarios, told=told)
+    finally:
+        tracemalloc.stop()
+    assert sizes[-1] - sizes[9] < 30 * 20_000, "rows, and classes of pods that were not met before"
+
+
+def test_flags_that_are_refused_are_refused_at_their_turn() -> None:
+    names: list[str] = []
+    edits: list[list[dict[str, Any]]] = [[], [{"flags": {"max-nodes": 3}}]]
+    scenarios = scenarios_from([{"name": f"s{i}", "edits": each} for i, each in enumerate(edits)])
+    with pytest.raises(InputError, match="scenario s1"):
+        whatif(base(), scenarios, told=lambda row: names.append(row.name))
+    assert names == ["s0"]
 
 
 @pytest.mark.parametrize(

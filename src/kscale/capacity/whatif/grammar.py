@@ -56,6 +56,11 @@ class SetGroup(_Strict):
     instance_type: str | None = None
     """A machine of the catalogue."""
 
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of the fields that are there."""
+        return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
+
 
 class GroupsEdit(_Strict):
     """Node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns with ``*``

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.plain_files import read_plain
 from kscale.capacity.whatif.grammar import GroupsEdit, PricesEdit, Question, SetGroup
 from kscale.capacity.whatif.question_flags import options_in
-from kscale.capacity.whatif.texts import factor_in, group_names, text_of
+from kscale.capacity.whatif.texts import factor_in, group_names
 from kscale.capacity.whatif.world import World
 from kscale.errors import InputError
 from kscale.objects.core import Node
@@ -41,12 +41,9 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
                 retired.append(group)
                 standing.setdefault(group.id, group.price)
         groups = [group for group in groups if group.id not in gone]
-    only_prices = not edit.remove and not edit.add
     for pattern, change in edit.set.items():
-        given = {name for name in change.__struct_fields__ if getattr(change, name) is not None}
-        if not given:
+        if not change.given:
             raise InputError(f"set.{pattern}: name min, max, target, price or instanceType")
-        only_prices &= given == {"price"}
         for name in group_names(groups, pattern):
             at = next(i for i, group in enumerate(groups) if group.id == name)
             old = groups[at]
@@ -61,8 +58,7 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
             if group.id in taken:
                 raise InputError(f'there is a node group "{group.id}" already')
             groups.append(group)
-    why = "" if only_prices else text_of("groups", edit)
-    return world.edited(why, groups=tuple(groups), templates=templates, retired=tuple(retired), standing=standing)
+    return replace(world, groups=tuple(groups), templates=templates, retired=tuple(retired), standing=standing)
 
 
 def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
@@ -125,7 +121,7 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
                 groups[at] = msgspec.structs.replace(groups[at], price=price * factor)
             if old is not None:
                 standing[name] = old * factor
-    return world.edited("", groups=tuple(groups), catalogue=catalogue, standing=standing)
+    return replace(world, groups=tuple(groups), catalogue=catalogue, standing=standing)
 
 
 def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
@@ -153,10 +149,7 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
     options: AutoscalingOptions = msgspec.structs.replace(world.options, **values)
     if problems := options.problems():
         raise InputError(problems)
-    others = {name: value for name, value in values.items() if name != "expander"}
-    return world.edited(
-        text_of("flags", {name: str(value) for name, value in others.items()}) if others else "", options=options
-    )
+    return replace(world, options=options)
 
 
 def change_scheduler(world: World, edit: str, folder: Path) -> World:
@@ -168,5 +161,5 @@ def change_scheduler(world: World, edit: str, folder: Path) -> World:
     try:
         profile = scheduler_profile(data)
     except InputError as error:
-        raise InputError([dataclasses.replace(problem, source=str(path)) for problem in error.problems]) from None
-    return world.edited(text_of("scheduler", edit), profile=profile)
+        raise InputError([replace(problem, source=str(path)) for problem in error.problems]) from None
+    return replace(world, profile=profile)

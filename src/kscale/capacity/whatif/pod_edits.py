@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import count, islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
 from kscale.capacity.other_requests import asking
 from kscale.capacity.right_sizing import advice_of, resized
 from kscale.capacity.whatif.grammar import LoseEdit, PodsEdit, RequestsEdit
-from kscale.capacity.whatif.texts import factor_in, group_names, text_of
+from kscale.capacity.whatif.texts import factor_in, group_names
 from kscale.capacity.whatif.world import Nodes, Place, World
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
@@ -59,7 +60,7 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
         for item in objects:
             if not isinstance(item, Pod):
                 cluster.apply(item)
-    return world.edited(text_of("pods", edit), place=Place(cluster, world.place.lost))
+    return replace(world, place=Place(cluster, world.place.lost))
 
 
 def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
@@ -143,7 +144,7 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
             cluster.remove(node)
     less = Counter(known.group_of[name] for name in gone if name in known.group_of)
     groups = [smaller(group, less[group.id], gone) for group in world.groups]
-    return world.edited(text_of("lose", edit), place=Place(cluster, frozenset(lost)), groups=tuple(groups))
+    return replace(world, place=Place(cluster, frozenset(lost)), groups=tuple(groups))
 
 
 def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
@@ -165,7 +166,7 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
         raise InputError("requests: it says nothing of what the pods that are meant ask for")
     for pod in made:
         cluster.apply(pod)
-    return world.edited(text_of("requests", edit), place=Place(cluster, world.place.lost))
+    return replace(world, place=Place(cluster, world.place.lost))
 
 
 def _recommended(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -51,7 +52,7 @@ class Decided:
 
 class Answers:
     """Answers to scenarios; a decision is taken once for all that agree in everything it depends on. ``shared``: how
-    often that saved one."""
+    often that saved one. All is kept by the digest of its world until that is forgotten."""
 
     def __init__(
         self, *, bound: bool = False, mix_options: MixOptions | None = None, simulate: Simulate | None = None
@@ -60,8 +61,7 @@ class Answers:
         self._simulates = simulate
         self._bound = bound
         self._mix_options = mix_options or MixOptions()
-        self._kept: dict[Any, Any] = {}
-        self._amounts: dict[int, tuple[Pod, float, float]] = {}
+        self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict)
 
     def of(self, world: World, question: Question) -> tuple[Decided, float | None, float | None]:
         """(the decision, $/h of the nodes after it, a bound of that)."""
@@ -74,18 +74,23 @@ class Answers:
         cost = nodes.cost(world, decided.change, decided.gone)
         return decided, cost, self._bound_of(world, question, decided, nodes)
 
-    def _once(self, key: Any, make: Any) -> Any:
-        if key in self._kept:
+    def forget(self, digest: tuple[str, ...]) -> None:
+        """No world with this digest will be asked about any more."""
+        self._kept.pop(digest, None)
+
+    def _once(self, world: World, key: Any, make: Any) -> Any:
+        kept = self._kept[world.digest]
+        if key in kept:
             self.shared += 1
         else:
-            self._kept[key] = make()
-        return self._kept[key]
+            kept[key] = make()
+        return kept[key]
 
     def _nodes(self, world: World) -> Nodes:
-        key = "nodes", world.digest, id(world.catalogue)
-        if key not in self._kept:
-            self._kept[key] = world.catalogue, Nodes.of(world)  # kept, so that no other catalogue gets its identity
-        found: Nodes = self._kept[key][1]
+        kept, key = self._kept[world.digest], ("nodes", id(world.catalogue))
+        if key not in kept:
+            kept[key] = world.catalogue, Nodes.of(world)  # kept, so that no other catalogue gets its identity
+        found: Nodes = kept[key][1]
         return found
 
     @staticmethod
@@ -95,12 +100,12 @@ class Answers:
 
     def _described(self, world: World) -> list[NodeGroup]:
         """The groups with their templates and today's prices."""
-        key = "templates", world.digest
-        if key not in self._kept:
+        kept = self._kept[world.digest]
+        if "templates" not in kept:
             settled = self._settled(world)
             made = with_templates(world.place.cluster, world.place.snapshot, settled, options=world.options)
-            self._kept[key] = {group.id: group for group in made}
-        found: dict[str, NodeGroup] = self._kept[key]
+            kept["templates"] = {group.id: group for group in made}
+        found: dict[str, NodeGroup] = kept["templates"]
         return [_with(found[group.id], price=group.price) for group in world.groups]
 
     def _bound_of(self, world: World, question: Question, decided: Decided, nodes: Nodes) -> float | None:
@@ -112,8 +117,8 @@ class Answers:
         now = nodes.cost(world, {})
         if now is None:
             return None
-        key = "bound", world.digest, tuple(world.prices.items())
-        plan = self._once(key, lambda: mix(world.place.snapshot, self._described(world), options=_BOUND))
+        key = "bound", tuple(world.prices.items())
+        plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=_BOUND))
         return None if plan.bound.cost is None else round(now + plan.bound.cost, 9)
 
     # -- scale-up ------------------------------------------------------------------------------------------------
@@ -124,32 +129,37 @@ class Answers:
         names = world.options.expander_names
         if world.options.legacy or world.options.salvo_scale_up or GRPC in names:
             return _of_plan(world, _plan(world))
-        options = self._kept.get(("options", world.digest))
+        kept = self._kept[world.digest]
+        options = kept.get("options")
         if options is None:
             plan = _plan(world)
-            self._kept["options", world.digest] = _options_of(plan)
-            self._kept["scale-up", world.digest, plan.chosen] = found = _of_plan(world, plan)
+            kept["options"] = _options_of(plan)
+            kept["scale-up", plan.chosen] = found = _of_plan(world, plan)
             return found
         best = None
         if options[0]:
             given = options[1]
             if "price" in names:
-                given = replace(given, prices=group_prices(world.groups, options[2], given, self._amounts))
+                amounts: dict[int, tuple[Pod, float, float]] = kept.setdefault("amounts", {})
+                given = replace(given, prices=group_prices(world.groups, options[2], given, amounts))
             chosen = expand(options[0], names, given).best
             best = chosen.group if chosen is not None else None
-        made: Decided = self._once(("scale-up", world.digest, best), lambda: _of_plan(world, _plan(world)))
+        made: Decided = self._once(world, ("scale-up", best), lambda: _of_plan(world, _plan(world)))
         return made
 
     # -- the others ------------------------------------------------------------------------------------------------
 
     def _scale_down(self, world: World) -> Decided:
-        found: Decided = self._once(("scale-down", world.digest), lambda: _scaled_down(world))
+        found: Decided = self._once(world, "scale-down", lambda: _scaled_down(world))
         return found
 
     def _estimate(self, world: World) -> Decided:
-        key = "estimate", world.digest
         lost = bool(world.place.lost)
-        report = self._once(key, lambda: estimate_groups(world.place.snapshot, self._described(world), placements=lost))
+        report = self._once(
+            world,
+            "estimate",
+            lambda: estimate_groups(world.place.snapshot, self._described(world), placements=lost),
+        )
         prices = world.prices
         taking = [line for line in report.groups if line.pods]
         best = min(
@@ -170,9 +180,9 @@ class Answers:
         return _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
 
     def _mix(self, world: World) -> Decided:
-        key = "mix", world.digest, tuple(world.prices.items())
+        key = "mix", tuple(world.prices.items())
         options = self._mix_options
-        plan = self._once(key, lambda: mix(world.place.snapshot, self._described(world), options=options))
+        plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=options))
         facts = {name: _said(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
         there = len(world.place.snapshot.nodes)
         lost = set(plan.nowhere_pods)
@@ -180,7 +190,7 @@ class Answers:
         return replace(found, bound=plan.bound.cost)
 
     def _headroom(self, world: World) -> Decided:
-        found: Decided = self._once(("headroom", world.digest), lambda: _headroom_of(world))
+        found: Decided = self._once(world, "headroom", lambda: _headroom_of(world))
         return found
 
     def _simulate(self, world: World) -> Decided:
@@ -193,7 +203,7 @@ class Answers:
                 raise InputError(f"node group {group.id}: a simulation does not tell nodes at two prices apart")
         priced = tuple(world.prices.items()) if "price" in names else ()
         found: Decided = self._once(
-            ("simulate", world.digest, tuple(names), priced), lambda: _simulated(world, self._settled(world), simulate)
+            world, ("simulate", tuple(names), priced), lambda: _simulated(world, self._settled(world), simulate)
         )
         return found
 

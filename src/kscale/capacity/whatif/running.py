@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from kscale.capacity.whatif.edits import edited
 from kscale.capacity.whatif.grammar import Question, Scenario
 from kscale.capacity.whatif.questions import Answers, Decided
 from kscale.capacity.whatif.records import BASELINE, ScenarioRow, WhatIfReport
+from kscale.capacity.whatif.sharing import Ahead, beginnings, question_of
 from kscale.capacity.whatif.simulated import Simulate
-from kscale.capacity.whatif.texts import text_of
 from kscale.capacity.whatif.world import Place, World
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -73,7 +73,7 @@ def whatif(
     told: Callable[[ScenarioRow], None] | None = None,
 ) -> WhatIfReport:
     """A row for each of ``scenarios``, edits of ``base``. ``conditions``: which of them hold is said in the row;
-    ``told`` hears of every row.
+    ``told`` hears of every row. A scenario's world and its answer are kept only while a later one may share them.
 
     Raises InputError, by scenario and edit, for an edit of what is not there, and for what a decision refuses.
     """
@@ -82,9 +82,13 @@ def whatif(
     models: list[dict[str, NodeTemplate]] = []  # of the base's groups, made when a scenario takes a group's last node
     baselines: dict[Question, tuple[ScenarioRow, Decided]] = {}
     after: dict[tuple[str, ...], World] = {}
+    scenarios = list(scenarios)
+    ahead = Ahead(scenarios)
 
     def row(name: str, of: World, question: Question) -> tuple[ScenarioRow, Decided]:
         decided, cost, bound = answers.of(of, question)
+        if not ahead.decided(of.digest):
+            answers.forget(of.digest)
         found = ScenarioRow(
             name=name,
             question=str(question),
@@ -100,10 +104,11 @@ def whatif(
     def steps(scenario: Scenario, question: Question) -> World:
         """The world after all edits; after edits of nodes and pods it is shared by scenarios that begin alike."""
         now = world
-        done: tuple[str, ...] = ()
-        for number, edit in enumerate(scenario.edits):
-            done = (*done, text_of(edit.kind, getattr(edit, edit.kind)))
-            if done not in after:
+        for number, (edit, done) in enumerate(zip(scenario.edits, beginnings(scenario), strict=True)):
+            again = ahead.begun(done)
+            if done in after:
+                now = after[done] if again else after.pop(done)
+            else:
                 try:
                     made = edited(now, edit, Path(base.folder), question)
                 except InputError as error:
@@ -111,16 +116,13 @@ def whatif(
                     raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}", place)) from None
                 if edit.lose is not None:
                     made = _modelled(made, world, models)
-                if edit.kind in ("pods", "lose", "requests"):
+                if again and edit.kind in ("pods", "lose", "requests"):
                     after[done] = made
                 now = made
-            else:
-                now = after[done]
         return now
 
-    rows = []
-    for scenario in scenarios:
-        question = scenario.question or Question.SCALE_UP
+    def answered(scenario: Scenario) -> ScenarioRow:
+        question = question_of(scenario)
         if question not in baselines:
             baselines[question] = row(BASELINE, world, question)
         first, before = baselines[question]
@@ -134,7 +136,11 @@ def whatif(
             text = f"{unknown[0]} cannot be told: its value is not known"
             raise InputError(Problem(text, base.source, f"scenario {scenario.name}"))
         crossed = [condition.text for condition in conditions if condition.holds(found, first)]
-        found = msgspec.structs.replace(found, differs=_first_difference(before, decided), crossed=crossed)
+        return msgspec.structs.replace(found, differs=_first_difference(before, decided), crossed=crossed)
+
+    rows = []
+    for scenario in scenarios:
+        found = answered(scenario)
         rows.append(found)
         if told is not None:
             told(found)
@@ -159,7 +165,7 @@ def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) 
         found = with_templates(place.cluster, place.snapshot, world.groups, options=world.options)
         models.append({group.id: group.template for group in found if group.template is not None})
     more = {name: models[0][name] for name in bare if name in models[0]}
-    return made.edited("", templates={**made.templates, **more})
+    return replace(made, templates={**made.templates, **more})
 
 
 def _first_difference(before: Decided, now: Decided) -> str:

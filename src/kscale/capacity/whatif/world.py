@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
@@ -50,11 +50,6 @@ class World:
     catalogue: Catalogue | None = None
     retired: tuple[NodeGroup, ...] = ()
     standing: Mapping[str, float | None] = field(default_factory=dict)
-
-    def edited(self, why: str, **changes: object) -> World:
-        """Another world; ``why``: the edit as text, or empty where no decision but that among options depends on it."""
-        digest = (*self.digest, why) if why else self.digest
-        return replace(self, digest=digest, **changes)  # type: ignore[arg-type]  # fields by name
 
     @property
     def prices(self) -> dict[str, float | None]:

@@ -131,7 +131,8 @@ class PodClasses:
         self.extras = _pod_classes.Extras(entries)
         self._counting = [i for i, entry in enumerate(entries) if entry is not None]
         self._settled = True
-        self._keep()
+        keep, self._keep = self._keep, _not_at_all  # it knows these classes: they would be a cycle
+        keep()
 
     def _entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any] | None:
         spread, rows = self.rows.counted(pod)

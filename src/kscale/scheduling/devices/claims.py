@@ -60,7 +60,7 @@ class Claims:
     """What pods of a context claim."""
 
     def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
+        self._dra, self._informers = ctx.dra, ctx.informers  # not the context, which keeps this: they would be a cycle
         self._wanted: dict[int, Wanted] = {}
         self._delegable: dict[str, bool] = {}
 
@@ -73,14 +73,14 @@ class Claims:
         """Whether a device class stands for the resource on nodes that have none of it themselves."""
         found = self._delegable.get(resource)
         if found is None:
-            classes = self._ctx.informers.device_classes
-            found = self._ctx.dra and device_class_of(resource, classes) is not None
+            classes = self._informers.device_classes
+            found = self._dra and device_class_of(resource, classes) is not None
             self._delegable[resource] = found
         return found
 
     def extended(self, pod: PodClass) -> tuple[tuple[str, int], ...]:
         """(resource, amount) of what the pod asks for and a device class stands for, by name."""
-        if not self._ctx.dra or not self._ctx.informers.device_classes:
+        if not self._dra or not self._informers.device_classes:
             return ()
         return tuple(
             (name, amount)
@@ -90,7 +90,7 @@ class Claims:
 
     def concern(self, pods: Iterable[PodClass]) -> bool:
         """Whether any of the pods may want devices."""
-        return self._ctx.dra and any(pod.claims or self.extended(pod) for pod in pods)
+        return self._dra and any(pod.claims or self.extended(pod) for pod in pods)
 
     def of_pod(self, pod: PodClass) -> list[ResourceClaim]:
         """The claims of a pod, in its order. Raises ClaimError."""
@@ -104,9 +104,9 @@ class Claims:
                 name = statuses[entry]
                 if name is None:  # the template asked for nothing
                     continue
-            if not self._ctx.dra:
+            if not self._dra:
                 raise ClaimError("object not found: dra manager is disabled")
-            claim = self._ctx.informers.resource_claims.get((pod.namespace, name))
+            claim = self._informers.resource_claims.get((pod.namespace, name))
             if claim is None:
                 raise ClaimError(f"claim {pod.namespace}/{name} not found")
             if claim.metadata.deletion_timestamp is not None:
@@ -129,7 +129,7 @@ class Claims:
 
     def settled(self, pod: PodClass) -> Wanted:
         """The same; nothing of a pod whose PreFilter fails: no node is asked for it."""
-        if not pod.claims and not self._ctx.dra:
+        if not pod.claims and not self._dra:
             return Wanted()
         try:
             return self.wanted(pod)
@@ -159,7 +159,7 @@ class Claims:
 
     def _leftover(self, pod: PodClass) -> ResourceClaim | None:
         """What the scheduler made for the extended resources of the pod when it tried before. Raises ClaimError."""
-        claim = self._ctx.informers.leftovers.get(pod.pod_uid) if pod.pod_uid else None
+        claim = self._informers.leftovers.get(pod.pod_uid) if pod.pod_uid else None
         if claim is None or all(owner.name != pod.pod_name for owner in claim.metadata.owner_references):
             return None
         consumers = claim.status.reserved_for
