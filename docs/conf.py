@@ -13,6 +13,8 @@ root_doc = "index"
 exclude_patterns = ["schemas"]
 html_theme = "furo"
 html_title = f"kscale {release}"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
