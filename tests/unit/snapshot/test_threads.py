@@ -51,3 +51,55 @@ def test_a_snapshot_may_be_used_from_several_threads() -> None:
     assert kscale.place(pickle.loads(pickle.dumps(snapshot))).placement == kscale.place(snapshot).placement
     classes = snapshot.interner.classes
     assert [each.index for each in classes] == list(range(len(classes)))
+
+
+@pytest.mark.usefixtures("eager_switching")
+@pytest.mark.parametrize("threads", [2, 3, 16])
+def test_templates_shared_by_threads_are_estimated_as_by_one(threads: int) -> None:
+    def apart(name: str, cpu: int, key: str) -> dict[str, Any]:
+        found = pod(name, cpu)
+        term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": key}
+        found["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return found
+
+    snapshot = kscale.load(
+        *(pod(f"p{n}", 37 * n + 1) for n in range(60)),
+        *(apart(f"a{n}", 90 * n + 1, "kubernetes.io/hostname") for n in range(20)),
+    ).snapshot()
+    templates = []
+    for n in range(7):
+        template = node(f"t{n % 6}")  # two are alike
+        template["status"]["allocatable"]["cpu"] = str(2 + n % 6)
+        templates.append(template)
+    options = [kscale.EstimateOptions(max_nodes=n) for n in range(7)]
+
+    def ask(**given: Any) -> list[Any]:
+        found = kscale.estimate_many(
+            snapshot, templates=templates, options=options, cursor=2, fresh_cursor=True, **given
+        )
+        return [(e.template.node.metadata.name, e.node_count, e.cursor, e.placement, e.unscheduled) for e in found]
+
+    alone = ask()
+    assert ask(threads=threads) == alone
+    one = [kscale.estimate(snapshot, template=t, options=o, cursor=2) for t, o in zip(templates, options, strict=True)]
+    assert [(e.template.node.metadata.name, e.node_count, e.cursor, e.placement, e.unscheduled) for e in one] == alone
+
+
+def test_an_estimate_that_fails_in_another_thread_ends_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kscale.ca.estimator import binpacking
+
+    asked: list[str] = []
+
+    def fails(*given: Any) -> Any:
+        asked.append(given[2].node.metadata.name)
+        raise RuntimeError("in the way")
+
+    monkeypatch.setattr(binpacking, "estimate_groups", fails)
+    with pytest.raises(RuntimeError, match="in the way"):
+        kscale.estimate_many(
+            kscale.load(pod("p", 1)).snapshot(),
+            templates=[node(f"t{n}") for n in range(6)],
+            fresh_cursor=True,
+            threads=2,
+        )
+    assert len(asked) <= 2

@@ -6,6 +6,8 @@ What is decided per group of like pods is decided here; the packing itself is th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -122,16 +124,25 @@ def estimate_many(
     profile: SchedulerProfile | None = None,
     groups: Sequence[Sequence[Any]] | None = None,
     fresh_cursor: bool = False,
+    threads: int = 1,
 ) -> list[EstimateResult]:
-    """:func:`estimate` for one template after the other, on the same snapshot; the cursor goes from one to the next
-    (``fresh_cursor``: every template starts from ``cursor``). Raises InputError for ``templates`` that are no list, and
-    as :func:`estimate` does.
+    """:func:`estimate` for one template after the other, on the same snapshot.
+
+    The cursor goes from one to the next, as upstream's does, so an answer may depend on the templates before it.
+    ``fresh_cursor``: every template starts from ``cursor``, and each answer is that of :func:`estimate`. ``threads``
+    share the templates then; they change the time only, and predicates of the user's and devices kept in a ledger are
+    asked by one. Raises InputError for ``templates`` that are no list, for several threads on one cursor, and as
+    :func:`estimate` does.
     """
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")
     snapshot = snapshot_of(snapshot)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     cursor = position_of(cursor, "cursor")
+    if position_of(threads, "threads") < 1:
+        raise InputError("threads is 0, less than one thread")
+    if threads > 1 and not fresh_cursor:
+        raise InputError("threads: only with fresh_cursor, where no template waits for the one before it")
     chosen = options_of(options, len(prepared))
     if groups is not None:
         members = [[record_of(pod) for pod in group] for group in groups]
@@ -139,15 +150,68 @@ def estimate_many(
         grouped = GroupedPods(snapshot, [pod for group in members for pod in group], starts)
     else:
         grouped = group_pods(snapshot, pods)
-    session = Session(snapshot, grouped.unique, prepared, profile)
-    session.engine.cursor = cursor
-    repeats = Repeats()
-    results = []
-    for i, template in enumerate(prepared):
-        if fresh_cursor:
-            session.engine.cursor = cursor
-        results.append(estimate_groups(snapshot, grouped, template, i, chosen[i], session, repeats))
-    return results
+    if threads == 1 or not prepared:
+        session = Session(snapshot, grouped.unique, prepared, profile)
+        session.engine.cursor = cursor
+        repeats = Repeats()
+        results = []
+        for i, template in enumerate(prepared):
+            if fresh_cursor:
+                session.engine.cursor = cursor
+            results.append(estimate_groups(snapshot, grouped, template, i, chosen[i], session, repeats))
+        return results
+    shares = [
+        _Share(snapshot, grouped, prepared[w::threads], chosen[w::threads], cursor, profile)
+        for w in range(min(threads, len(prepared)))
+    ]
+    _run(shares, together=not any(share.one_thread for share in shares))
+    return [shares[i % threads].results[i // threads] for i in range(len(prepared))]
+
+
+class _Share:
+    """Templates that one thread estimates, each from the same cursor, on a session of their own."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: GroupedPods,
+        templates: Sequence[NodeTemplate],
+        options: Sequence[EstimateOptions],
+        cursor: int,
+        profile: SchedulerProfile | None,
+    ) -> None:
+        self._snapshot, self._pods, self._cursor = snapshot, pods, cursor
+        self._templates, self._options = templates, options
+        self._session = Session(snapshot, pods.unique, templates, profile)
+        self.one_thread = self._session.has_ledger or bool(self._session.profile.predicates)
+        self.results: list[EstimateResult] = []
+        _clash(snapshot, templates[0])  # what it keeps with the snapshot is made before there are threads
+
+    def run(self, stopped: Event) -> None:
+        repeats = Repeats()
+        try:
+            for i, (template, options) in enumerate(zip(self._templates, self._options, strict=True)):
+                if stopped.is_set():
+                    return
+                self._session.engine.cursor = self._cursor
+                result = estimate_groups(self._snapshot, self._pods, template, i, options, self._session, repeats)
+                self.results.append(result)
+        except BaseException:
+            stopped.set()  # the other threads end after the template they are at
+            raise
+
+
+def _run(shares: Sequence[_Share], *, together: bool) -> None:
+    stopped = Event()
+    if not together:
+        for share in shares:
+            share.run(stopped)
+        return
+    with ThreadPoolExecutor(max(len(shares) - 1, 1)) as pool:
+        others = [pool.submit(share.run, stopped) for share in shares[1:]]
+        shares[0].run(stopped)  # in this thread, so that Ctrl-C is seen inside an estimate
+    for other in others:
+        other.result()
 
 
 def estimate_groups(
