@@ -94,6 +94,8 @@ def _with(column: int, cell: str) -> bytes:
         (1, "x86", 'row 2: arch: "x86" is not one of amd64, arm64'),
         (2, "NaN", 'row 2: vcpu: "NaN" is not a whole number'),
         (2, "", "row 2: vcpu: the cell is empty"),
+        (2, "0", "row 2: vcpu: 0: a node has some"),
+        (3, "0", "row 2: memory_mib: 0: a node has some"),
         (3, "-5", 'row 2: memory_mib: "-5" is not a whole number'),
         (3, "٣", 'row 2: memory_mib: "٣" is not a whole number'),
         (5, "1O0m", 'row 2: alloc_cpu: "1O0m" is not a quantity'),

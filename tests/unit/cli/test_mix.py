@@ -64,6 +64,8 @@ def test_limits_leave_pods_without(tmp_path: Path, dump: Path) -> None:
         (("--instance-type", "m5.free"), "no node group is known"),
         (("--instance-type", "m5*", "--limit", "cpu"), "'cpu' is not RESOURCE=N"),
         (("--instance-type", "m5*", "--limit", "cpu=x"), "'x' is not a quantity"),
+        (("--instance-type", "m5*", "--limit", "nodes=1.5"), "'1.5' is not a whole number of nodes"),
+        (("--instance-type", "m5*", "--limit", "cpu=1e400"), "'1e400' is more than"),
         (("--instance-type", "m5*", "--limit", "nodes=0"), "limit of nodes: 0 is less"),
         (("--instance-type", "m5*", "--limit", "gpus=3"), "'gpus' is no resource of nodes"),
         (("--instance-type", "m5*", "--budget", "nan"), "nan is not a number of seconds"),

@@ -24,6 +24,9 @@ def test_combinations_and_scenarios() -> None:
     assert [row["scenario"] for row in report["rows"]] == [
         "by-price", "cheap-memory", "no-compute", "zone-a-lost", "smaller-requests",
     ]  # fmt: skip
+    twice = kscale("sweep", *dump, *MORE, "--vary", "flags.expander=price,price")
+    assert twice.code == 2
+    assert '--vary: "price" occurs twice in "flags.expander=price,price"' in twice.stderr
     wrong = kscale("sweep", *dump, *MORE, "--vary", "groups.nope.price=1,2")
     assert (wrong.code, 'there is no node group "nope"' in wrong.stdout) == (2, True)
 

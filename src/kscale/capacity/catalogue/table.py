@@ -180,6 +180,9 @@ class _Row:
             "memory": Quantity(f"{self.count('memory_mib')}Mi"),
             "pods": Quantity(str(DEFAULT_PODS)) if pods is None else pods,
         }
+        for column, resource in (("vcpu", "cpu"), ("memory_mib", "memory")):
+            if len(self.problems) == before and not capacity[resource].value():
+                self.wrong(column, "0: a node has some")
         gpus = self.count("gpu")
         gpu = gpu_resource(self.text("gpu_name"))
         if gpus:

@@ -45,7 +45,11 @@ def _axis(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     kind, dot, rest = path.partition(".")
     if not equals or not dot or not rest or not values:
         raise InputError(f'--vary: "{text}" is not PATH=VALUES, such as flags.expander=price,least-waste')
+    seen: set[str] = set()
     for value in _values(values, text):
+        if value in seen:
+            raise InputError(f'--vary: "{value}" occurs twice in "{text}"')
+        seen.add(value)
         yield f"{path}={value}", _edit(kind, rest, value, text)
 
 

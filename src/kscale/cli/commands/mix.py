@@ -147,9 +147,12 @@ def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) ->
     return priced
 
 
+_MOST_AMOUNT = 2**63 - 1  # beyond it an amount wraps, as upstream's does
+
+
 def _limits(texts: Sequence[str]) -> dict[str, int]:
     from kscale.objects.quantity import Quantity, QuantityError
-    from kscale.objects.requests import to_integers
+    from kscale.objects.requests import CPU, to_integers
 
     found = {}
     for text in texts:
@@ -160,7 +163,12 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
             quantity = Quantity(amount)
         except QuantityError:
             raise typer.BadParameter(f"{amount!r} is not a quantity", param_hint="--limit") from None
+        if name == "nodes" and not amount.isdecimal():
+            raise typer.BadParameter(f"{amount!r} is not a whole number of nodes", param_hint="--limit")
         amounts = {name: quantity.value()} if name == "nodes" else to_integers({name: quantity})
+        most = Quantity(f"{_MOST_AMOUNT}m" if name == CPU else str(_MOST_AMOUNT))
+        if quantity > most:
+            raise typer.BadParameter(f"{amount!r} is more than {most}", param_hint="--limit")
         if name not in amounts:
             raise typer.BadParameter(f"{name!r} is no resource of nodes", param_hint="--limit")
         found[name] = amounts[name]
