@@ -4,6 +4,8 @@
 
 Needs valgrind with its headers, and a C compiler. ``--update`` writes what was counted as the new measure of this
 Python; named benchmarks are then added. Ends with status 1 where a count is above the measure by more than ``limit``.
+Named benchmarks alone are shown, judged and written, but all that are kept run, in one order in one process: Python
+runs a function that it has run often with fewer instructions, so that one benchmark by itself counts up to 1.1 times.
 A count depends on the Python, its libraries and the compiler: those of another Python minor are kept apart.
 """
 
@@ -49,6 +51,20 @@ def counted(benchmarks: list[str], environment: dict[str, str], folder: Path) ->
     return found
 
 
+def company(kept: list[str], named: list[str]) -> list[str]:
+    """The benchmarks that run in one process so that counts of ``named`` compare with those kept: all."""
+    return sorted({*kept, *named})
+
+
+def told(every: dict[str, int], named: list[str]) -> dict[str, int]:
+    """The counts that ``named`` are of: benchmarks, or files and functions that hold several."""
+    return {
+        name: count
+        for name, count in every.items()
+        if any(name == each or name.startswith((f"{each}::", f"{each}[")) for each in named)
+    }
+
+
 def judged(found: dict[str, int], measure: dict[str, int], limit: float) -> list[str]:
     """Prints every count beside its measure; the benchmarks above the limit."""
     above = []
@@ -71,7 +87,8 @@ def main() -> None:
     names = given.benchmarks or kept["benchmarks"]
     if not given.update and (unmeasured := [name for name in names if name not in measure]):
         parser.error(f"no count for {python} of {', '.join(unmeasured)}: take one with --update")
-    found = counted(names, kept["environment"], HERE.parent / "build" / "instructions")
+    every = counted(company(kept["benchmarks"], names), kept["environment"], HERE.parent / "build" / "instructions")
+    found = told(every, names)
     above = judged(found, measure, kept["limit"])
     if given.update:
         measure.update(found)

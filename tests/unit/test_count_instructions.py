@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from count_instructions import MEASURE, judged
+from count_instructions import MEASURE, company, judged, told
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,3 +27,17 @@ def test_above_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     found = {"slower": 1051, "same": 1049, "faster": 10, "new": 7}
     assert judged(found, measure, 1.05) == ["slower"]
     assert capsys.readouterr().out.splitlines()[-1].split() == ["1,051", "1.051", "slower"]
+
+
+def test_one_is_counted_beside_all() -> None:
+    """A count by itself is of colder code: it is above what the same code counts after the others."""
+    kept = ["a.py::one", "b.py::two[x]", "b.py::two[y]"]
+    assert company(kept, ["b.py::two[y]"]) == kept
+    assert company(kept, ["b.py::other"]) == ["a.py::one", "b.py::other", "b.py::two[x]", "b.py::two[y]"]
+
+
+def test_the_named_alone_are_told() -> None:
+    every = {"a.py::one": 1, "a.py::one_more": 2, "b.py::two[x]": 3, "b.py::two[y]": 4}
+    assert told(every, ["a.py::one"]) == {"a.py::one": 1}
+    assert told(every, ["b.py::two"]) == {"b.py::two[x]": 3, "b.py::two[y]": 4}
+    assert told(every, ["b.py"]) == {"b.py::two[x]": 3, "b.py::two[y]": 4}
