@@ -27,6 +27,10 @@ class NumberedTexts:
             self.texts.append(text)
         return found
 
-    def renumbered(self, numbers: NDArray[np.int32], texts: Sequence[str]) -> NDArray[np.int32]:
-        """Numbers of ``texts`` as places here."""
-        return np.array([self.number(text) for text in texts], np.int32)[numbers] if len(texts) else numbers
+    def joined(self, parts: Sequence[tuple[NDArray[np.int32], Sequence[str]]]) -> NDArray[np.int32]:
+        """Numbers of several columns, one after the other, each of its own texts, as places here: int32."""
+        places = np.array([self.number(text) for _, texts in parts for text in texts], np.int32)
+        numbers = np.concatenate([np.empty(0, np.int32), *(numbers for numbers, _ in parts)])
+        begins = np.cumsum([0, *(len(texts) for _, texts in parts)])[:-1]
+        found: NDArray[np.int32] = places[numbers + np.repeat(begins, [len(numbers) for numbers, _ in parts])]
+        return found

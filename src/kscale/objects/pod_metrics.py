@@ -6,7 +6,8 @@ Upstream: ``metrics.k8s.io`` and what ``pkg/controller/podautoscaler/metrics/cli
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from itertools import chain
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,6 +31,7 @@ Samples = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray
 _ZERO_TIME: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 _Labels = dict[str, str]
+_T = TypeVar("_T", bound=np.generic)
 _FIELDS: Final = {"time": "timestamp", "window": "window"}
 _LABELS: Final = msgspec.json.Decoder(_Labels)
 
@@ -215,47 +217,33 @@ class PodUsage:
         """All rows of several, in order."""
         if len(parts) == 1:
             return parts[0]
-        namespaces, containers, resources = NumberedTexts(), NumberedTexts(), NumberedTexts()
-        for part in parts:
-            for name in part.resources:
-                resources.number(name)
-        total = sum(len(part.container) for part in parts)
-        amount = [np.zeros(total, np.int64) for _ in resources.texts]
-        present = [np.zeros(total, np.uint8) for _ in resources.texts]
-        whole = WholeUnits()
-        keys: list[str] = []
+        namespaces, containers, whole = NumberedTexts(), NumberedTexts(), WholeUnits()
         label_sets: list[_Labels] = []
-        namespace, labels, container = [], [], []
-        ends = []
-        at = 0
+        labelled, begins, at = [], [], 0
         for part in parts:
-            keys += part.keys
-            namespace.append(namespaces.renumbered(part.namespace, part.namespaces))
-            container.append(containers.renumbered(part.container, part.containers))
-            labels.append(np.where(part.labels < 0, -1, part.labels + len(label_sets)).astype(np.int32))
+            labelled.append(len(label_sets))
             label_sets += part.label_sets
-            ends.append(part.ends + at)
-            end = at + len(part.container)
-            for name, values, there in part.columns():
-                number = resources.number(name)
-                amount[number][at:end], present[number][at:end] = values, there
+            begins.append(at)
             whole.append(part.whole_units, at)
-            at = end
-        no_number, no_time = np.empty(0, np.int32), np.empty(0, np.int64)
+            at += len(part.container)
+        pods = [len(part) for part in parts]
+        labels = _concatenated([part.labels for part in parts], np.int32)
+        resources = [*dict.fromkeys(name for part in parts for name in part.resources)]
+        columns = [[_told(part, name) for part in parts] for name in resources]
         out = cls(
-            keys,
-            np.concatenate([no_number, *namespace]),
+            [*chain.from_iterable(part.keys for part in parts)],
+            namespaces.joined([(part.namespace, part.namespaces) for part in parts]),
             namespaces.texts,
-            np.concatenate([no_number, *labels]),
+            np.where(labels < 0, -1, labels + np.repeat(np.array(labelled, np.int32), pods)).astype(np.int32),
             label_sets,
-            np.concatenate([no_time, *(part.time for part in parts)]),
-            np.concatenate([no_time, *(part.window for part in parts)]),
-            np.concatenate([no_time, *ends]),
-            np.concatenate([no_number, *container]),
+            _concatenated([part.time for part in parts], np.int64),
+            _concatenated([part.window for part in parts], np.int64),
+            _concatenated([part.ends for part in parts], np.int64) + np.repeat(np.array(begins, np.int64), pods),
+            containers.joined([(part.container, part.containers) for part in parts]),
             containers.texts,
-            resources.texts,
-            amount,
-            present,
+            resources,
+            [_concatenated([amount for amount, _ in column], np.int64) for column in columns],
+            [_concatenated([present for _, present in column], np.uint8) for column in columns],
             whole,
         )
         out._parts = tuple(parts)
@@ -386,6 +374,18 @@ class PodUsage:
         )  # fmt: skip
         out._table, out._names, out._parts = self._table, self._names, self._parts
         return out
+
+
+def _concatenated(columns: Sequence[NDArray[_T]], of: type[_T]) -> NDArray[_T]:
+    return np.concatenate([np.empty(0, of), *columns])
+
+
+def _told(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The amounts of a resource, and whether they are told, of all containers."""
+    for name, amount, present in usage.columns():
+        if name == resource:
+            return amount, present
+    return np.zeros(len(usage.container), np.int64), np.zeros(len(usage.container), np.uint8)
 
 
 def _moment(text: str | None) -> int:
