@@ -33,6 +33,7 @@ class FakeMetrics:
         self.now: Callable[[], str] = lambda: "2026-01-01T00:00:00Z"
         self.window = "30s"
         self.listed = 0
+        self._writers: set[asyncio.StreamWriter] = set()
 
     def sampled(self, at: Moment, *, window: int) -> None:
         """From now on samples are those of one moment, whenever somebody asks, and stand for ``window`` seconds."""
@@ -50,7 +51,11 @@ class FakeMetrics:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self._unregister)
         self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
         await self._server.wait_closed()
+        while self._writers:
+            await asyncio.sleep(0.01)  # what is aborted ends in the loop's next turns
 
     def _register(self, port: int) -> None:
         self._unregister()
@@ -79,6 +84,7 @@ class FakeMetrics:
                 self._plane.ask("DELETE", path)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         # The API server asks no more, or is away itself and cannot be asked for pods.
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, Refused, asyncio.CancelledError):
             while True:
@@ -94,6 +100,7 @@ class FakeMetrics:
                 writer.write("\r\n".join(lines).encode() + data)
                 await writer.drain()
         writer.close()
+        self._writers.discard(writer)
 
     async def answer(self, target: str) -> tuple[int, bytes]:
         """The status and body of an answer to a GET of ``target``."""

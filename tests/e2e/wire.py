@@ -15,6 +15,7 @@ class Wire:
     def __init__(self, port: int) -> None:
         self._to = port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self.open = True
 
     async def __aenter__(self) -> Self:
@@ -26,6 +27,8 @@ class Wire:
         self._server.close()
         self.cut()
         await self._server.wait_closed()
+        await asyncio.gather(*filter(None, self._tasks), return_exceptions=True)
+        await asyncio.sleep(0)  # what is aborted is closed in the loop's next turn
 
     def cut(self) -> None:
         """Breaks what is connected."""
@@ -33,6 +36,13 @@ class Wire:
             writer.transport.abort()
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(task := asyncio.current_task())
+        try:
+            await self._passing(reader, writer)
+        finally:
+            self._tasks.discard(task)
+
+    async def _passing(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.open:
             writer.transport.abort()
             return

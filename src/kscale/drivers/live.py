@@ -179,7 +179,7 @@ class Live:
     ) -> Any:
         """What a machine returns. Cancelled, it closes the machine after the step that it is in. ``spent`` is told of
         each step how many nanoseconds it took, also of those of machines that it runs or starts. ``brief``: its own
-        steps are taken on the loop, too."""
+        steps are taken on the loop, too, which lets others take their turn every few milliseconds."""
         scope = scope or self.scope
         steps = machine(self._clock.now())
         outcome: Outcome | None = None
@@ -187,6 +187,8 @@ class Live:
             while True:
                 taken = self._stepper.taken_here(steps, outcome) if brief else None
                 found, took = taken or await self._stepper.advance(steps, outcome)
+                if taken is not None and self._stepper.stays_long():
+                    await asyncio.sleep(0)
                 if spent is not None:
                     spent(took)
                 if isinstance(found, Done):

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Final
 
-from kscale.effects import Action, Outcome, Steps
+from kscale.effects import Action, Deferred, Observe, Outcome, Steps
 from kscale.world.protocols import Clock
 
 __all__ = ["Done", "Stepper"]
@@ -17,6 +17,8 @@ __all__ = ["Done", "Stepper"]
 _FIRST_LOOK: Final = 0.002
 _LAST_LOOK: Final = 0.05
 """Seconds after which it is looked at what has come of a batch so far: most are over before the first."""
+_LONG_HERE: Final = 2_000_000
+"""Nanoseconds."""
 
 
 class Done:
@@ -61,17 +63,27 @@ class Stepper:
     there together: to wake the thread costs more than most of them take. None waits long for a
     slow one that comes after it."""
 
-    __slots__ = ("_clock", "_due", "_task", "_turn", "_worker")
+    __slots__ = ("_clock", "_due", "_since", "_task", "_turn", "_worker")
 
     def __init__(self, clock: Clock, worker: Executor | None, turn: asyncio.Lock) -> None:
         self._clock, self._worker, self._turn = clock, worker, turn
         self._due: list[_Step] = []
         self._task: asyncio.Task[None] | None = None
+        self._since = clock.monotonic()
 
     def taken_here(self, steps: Steps[Any], outcome: Outcome | None) -> Taken | None:
         """The next step of a machine, on the loop; None: what it looks at is another's just now. Raises what the
         machine raises."""
         return None if self._turn.locked() else _step(steps, outcome, self._clock)
+
+    def stays_long(self) -> bool:
+        """Whether a few milliseconds have gone by since this was last so. Steps that are taken on the loop, and actions
+        that end at once, may never let go of it; who is told so does."""
+        now = self._clock.monotonic()
+        if now - self._since < _LONG_HERE:
+            return False
+        self._since = now
+        return True
 
     async def advance(self, steps: Steps[Any], outcome: Outcome | None) -> Taken:
         """The next step of a machine; ``outcome`` None: its first. Raises what the machine raises. Cancelled, it is
@@ -137,13 +149,16 @@ def _take(steps: Sequence[_Step], clock: Clock, found: list[Taken | BaseExceptio
 
 
 def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:
-    """(A StopIteration cannot leave a thread through a future.)"""
+    """(A StopIteration cannot leave a thread through a future.) What is observed is made here: in a live world somebody
+    looks at it at once, on the loop."""
     begun = clock.monotonic()
     found: Action | Done
     try:
         found = next(steps) if outcome is None else steps.send(outcome)
     except StopIteration as stop:
         found = Done(stop.value)
+    if type(found) is Observe and type(found.observations) is Deferred:
+        len(found.observations)
     return found, clock.monotonic() - begun
 
 

@@ -155,7 +155,8 @@ class _Batch:
             turns.setdefault(hpa.namespace, len(turns))
         live = [each for each in runs if each.record is None and each.problem is None]
         live.sort(key=lambda each: (not self.rescales[each.row], turns[self.hpas[each.row].namespace]))
-        yield from self.progress.together([partial(self._live, each) for each in live], at_most=at_most, brief=True)
+        machines = [partial(self._apart if each.works_it_out else self._live, each) for each in live]
+        yield from self.progress.together(machines, at_most=at_most, brief=True)
         return self._result(runs)
 
     def _register(self) -> None:
@@ -186,7 +187,7 @@ class _Batch:
                 mapper=self.mapper,
                 known=known,
             )
-            out = Running(row, steps, self.at)
+            out = Running(row, steps, self.at, works_it_out=known is None and rescales)
             begins = not rescales
         if begins:
             out.go_on(None, self._answer)
@@ -242,6 +243,10 @@ class _Batch:
         return bool(self.chosen.group[row] >= 0) and self.chosen.selector(row) == selector
 
     # -- in the world ------------------------------------------------------------------------------------------------
+
+    def _apart(self, running: Running, now: Moment) -> Steps[None]:
+        """What one does whose steps are not brief: of many pods it takes a tenth of a second to work a size out."""
+        yield from Progress(now).together([partial(self._live, running)])
 
     def _live(self, running: Running, now: Moment) -> Steps[None]:
         """What one does. Its time goes on from when it was decided: what it waited for others is not its own."""

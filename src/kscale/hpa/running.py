@@ -30,7 +30,7 @@ Asking = GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Ob
 
 @dataclass(slots=True)
 class Running:
-    """One HPA's reconcile under way, and what it has said so far."""
+    """One HPA's reconcile under way, and what it has said so far. ``works_it_out``: no columns say what comes of it."""
 
     row: int
     steps: Generator[Asking, Outcome, Reconciliation]
@@ -42,6 +42,7 @@ class Running:
     problem: Exception | None = None
     begun: bool = False
     by_columns: bool = False
+    works_it_out: bool = False
 
     def go_on(self, outcome: Outcome | None, answer: Callable[[Running, Asking], Outcome | None]) -> None:
         """Until it ends, or does what ``answer`` has no outcome for."""

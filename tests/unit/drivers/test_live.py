@@ -17,6 +17,7 @@ from kscale.effects import (
     DEADLINE_EXCEEDED,
     SECOND,
     Action,
+    Deferred,
     Emit,
     Event,
     Get,
@@ -355,6 +356,66 @@ def test_brief_steps_are_taken_on_the_loop() -> None:
         assert found == [[here, here]] * 4
         _, found = asyncio.run(main(taken=True))
         assert found[0] == [here, thread]
+
+
+def test_brief_steps_let_others_take_their_turn() -> None:
+    """Also where no action waits for anything, as in a dry run. Each look at the clock takes half a millisecond."""
+
+    class Slow(SystemClock):
+        looks = 0
+
+        def monotonic(self) -> int:
+            self.looks += 1
+            return self.looks * 500_000
+
+    def machine(now: Moment) -> Steps[None]:
+        yield from Progress(now).act(IncreaseSize(group="g", delta=1))
+
+    def all_of_them(now: Moment) -> Steps[list[None]]:
+        return (yield from Progress(now).together([machine] * 100, at_most=5, brief=True))
+
+    async def main() -> tuple[int, int]:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        clock = Slow()
+        async with Live(nothing, clock, worker=worker) as live:
+            waiting = asyncio.create_task(others())
+            await live.run(all_of_them)
+            waiting.cancel()
+        return turns, clock.looks
+
+    with ThreadPoolExecutor(1) as worker:
+        turns, looks = asyncio.run(main())
+    assert looks > 400
+    assert turns > looks / 10  # two milliseconds are four looks, and one more that ends them
+
+
+def test_what_is_observed_later_is_made_in_the_thread() -> None:
+    made: list[int] = []
+
+    def observed() -> list[Observation]:
+        made.append(threading.get_ident())
+        return [Observation(name="seen")]
+
+    def machine(now: Moment) -> Steps[int]:
+        yield from Progress(now).act(Observe(Deferred(observed)))
+        return threading.get_ident()
+
+    async def main() -> int:
+        async with Live(nothing, SystemClock(), worker=worker) as live:
+            found: int = await live.run(machine)
+            return found
+
+    with ThreadPoolExecutor(1) as worker:
+        thread = asyncio.run(main())
+    assert made == [thread]
+    assert thread != threading.get_ident()
 
 
 def test_steps_that_are_due_together_go_to_the_thread_together() -> None:

@@ -20,6 +20,7 @@ from kscale.effects import (
     Observe,
     Outcome,
     PutScale,
+    Together,
     WriteStatus,
     run_virtually,
     to_text,
@@ -320,6 +321,32 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
     assert (record.current_replicas, record.proposal, record.desired_replicas) == (since, 2, max(since, 2))
     assert sizes == ([2] if since == 1 else [])
     assert durations == [0.0, 1.0]
+
+
+def test_who_has_to_work_a_size_out_does_so_apart() -> None:
+    """That takes long where pods are many: it is no brief step."""
+    hpa = an_hpa("a")
+    store = SelectorStore()
+    store.put_if_absent("ns", "a")
+    steps = reconcile_all(
+        [hpa],
+        KeptStates(),
+        [],
+        scales={"ns/a": a_scale("a", 3)},  # more than the most, which the legacy profile's columns do not decide
+        now=NOW,
+        options=HPAOptions(profile="legacy"),
+        selectors=store,
+        mapper=RESTMapper(),
+    )
+    action = next(steps)
+    while not isinstance(action, Together):
+        action = steps.send(Outcome(at=NOW))
+    assert action.brief
+    (machine,) = action.machines
+    inner = next(machine(NOW))
+    assert isinstance(inner, Together)
+    assert not inner.brief
+    steps.close()
 
 
 def an_hpa(name: str) -> HorizontalPodAutoscaler:

@@ -594,6 +594,16 @@ def test_who_comes_after_cleanup_may_ask_again(cloud: Cloud) -> None:
         behind.close()
 
 
+def test_who_has_disconnected_asks_no_more(cloud: Cloud) -> None:
+    """Also a refresh that was under way in another thread, which would open a connection that nobody ends."""
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        client = ExternalGroups({"address": server.url}, lambda: NODES)
+        assert [group.id for group in client.refresh()] == ["a", "b"]
+        client.disconnect()
+        with pytest.raises(ProviderError, match="has been ended"):
+            client.refresh()
+
+
 class Rack(Provider):
     """Nothing but an end."""
 

@@ -26,10 +26,17 @@ from kscale.effects import (
 )
 from kscale.objects.apps import StatefulSet
 from kscale.objects.core import ConfigMap
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
-from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+from kscale.objects.vpa import (
+    RecommendedContainerResources,
+    RecommendedPodResources,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerStatus,
+)
 from kscale.snapshot.cluster import Cluster
+from kscale.vpa.resources import memory_quantity
 from kscale.world.protocols import Change, TellingStores, Watch
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
@@ -163,6 +170,33 @@ def test_a_status_that_is_patched_in_whole(kind: str, op: str, data: bool) -> No
     assert after.status != before.status
     assert int(after.metadata.resource_version) == int(before.metadata.resource_version) + 1
     assert replace(after.metadata, resource_version=before.metadata.resource_version) == before.metadata
+
+
+def test_quantities_of_a_status_are_as_the_api_prints_them() -> None:
+    """731500000 bytes that were made print as they are; read from that text, they print as 731500k."""
+    made = memory_quantity(731_500_000)
+    assert str(made) == "731500000"
+    container = RecommendedContainerResources(container_name="c", target={"memory": made})
+    status = VerticalPodAutoscalerStatus(recommendation=RecommendedPodResources(container_recommendations=[container]))
+    held = []
+    for value in (status, to_dict(status)):
+        world = world_of()
+        world.add(VerticalPodAutoscaler(metadata=ObjectMeta(name="v", namespace="shop")))
+        patch = (PatchOperation("add", "/status", value),)
+        done(
+            world,
+            Patch(
+                kind="VerticalPodAutoscaler",
+                namespace="shop",
+                name="v",
+                subresource="status",
+                type="json",
+                patch=patch,
+            ),
+        )
+        held.append(to_dict(world.api.get("VerticalPodAutoscaler", "shop", "v").status))
+    assert held[0] == held[1]
+    assert held[0]["recommendation"]["containerRecommendations"][0]["target"] == {"memory": "731500k"}
 
 
 KINDS = {each.__name__: each for each in (VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint)}

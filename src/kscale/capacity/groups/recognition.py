@@ -152,8 +152,10 @@ def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) ->
     return next((node for node in nodes if is_good_example(node, time)), nodes[0] if nodes else None)
 
 
-def is_good_example(node: Node, now: Moment | None = None) -> bool:
-    """Whether a node may stand for its group: ready, schedulable, staying (``isNodeGoodTemplateCandidate``)."""
+def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
+    """Whether a node may stand for its group: ready, schedulable, staying (``isNodeGoodTemplateCandidate``). ``now``:
+    as :func:`recognise_groups` has it."""
+    time = None if now is None else moment(now)
     taints = node.spec.taints
     if node.spec.unschedulable or any(taint.key == _TO_BE_DELETED for taint in taints):
         return False
@@ -165,8 +167,8 @@ def is_good_example(node: Node, now: Moment | None = None) -> bool:
             continue
         elif condition.status == "True":
             return False
-        if now is not None and condition.last_transition_time:
+        if time is not None and condition.last_transition_time:
             since = max(since, from_text(condition.last_transition_time))
     if not ready or any(taint.key in _UNREADY_TAINTS for taint in taints):
         return False
-    return now is None or since + _READY_FOR < now
+    return time is None or since + _READY_FOR < time

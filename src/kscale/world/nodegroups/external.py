@@ -104,7 +104,8 @@ class ExternalGroups(Provider):
         credentials = _credentials(grpc, config)
         self._connect = partial(channel, config["address"], credentials, what="the external gRPC provider")
         self._lock = threading.Lock()
-        self._channel: Any = self._connect()  # made when it is first used
+        self._channel: Any = self._connect()
+        self._disconnected = False
         self._methods: dict[str, Any] = {}
         self._gpu_label: str | None = None
 
@@ -298,31 +299,40 @@ class ExternalGroups(Provider):
             self._call("Cleanup")
         except ProviderError as error:
             _log.error("Cleanup: %s", error.message)
-        self.disconnect()
+        with self._lock:
+            self._hang_up()
 
     def disconnect(self) -> None:
-        """Ends the connection without a word to the provider; what is asked afterwards makes another."""
+        """Ends the connection for good, without a word to the provider: whoever asks it for something afterwards is
+        refused."""
         with self._lock:
-            self._methods.clear()
-            if self._channel is not None:
-                self._channel.close()
-                self._channel = None
+            self._disconnected = True
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._methods.clear()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
     def _method(self, method: str) -> Any:
-        with self._lock:
-            if self._channel is None:
-                self._channel = self._connect()
-            call = self._methods.get(method)
-            if call is None:
-                call = self._methods[method] = self._channel.unary_unary(
-                    f"/{SERVICE}/{method}",
-                    request_serializer=lambda request: request.SerializeToString(),
-                    response_deserializer=message_of(f"{method}Response").FromString,
-                )
-            return call
+        if self._disconnected:
+            raise ProviderError("the connection to the provider has been ended", CLOUD_ERROR)
+        if self._channel is None:
+            self._channel = self._connect()
+        call = self._methods.get(method)
+        if call is None:
+            call = self._methods[method] = self._channel.unary_unary(
+                f"/{SERVICE}/{method}",
+                request_serializer=lambda request: request.SerializeToString(),
+                response_deserializer=message_of(f"{method}Response").FromString,
+            )
+        return call
 
     def _begin(self, method: str, **given: Any) -> Any:
-        return self._method(method).future(message_of(f"{method}Request")(**given), timeout=self._timeout)
+        request = message_of(f"{method}Request")(**given)
+        with self._lock:
+            return self._method(method).future(request, timeout=self._timeout)
 
     def _ended(self, answer: Any) -> Any:
         try:

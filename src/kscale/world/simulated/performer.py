@@ -238,7 +238,8 @@ def _status_in_place(action: Patch, held: Any) -> Any:
     there = type(held.status)
     if not isinstance(only.value, (dict, there)) or (only.op == "replace" and held.status == there()):
         return None
-    return from_dict(only.value, there) if isinstance(only.value, dict) else only.value
+    # A quantity that was made remembers another format than the one that its text is read with.
+    return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), there)
 
 
 def _kept(made: KubeObject, held: KubeObject) -> Any:
