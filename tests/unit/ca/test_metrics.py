@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from builders import node
+from kscale.ca import device_labels
 from kscale.ca.device_labels import dra_drivers_label, gpu_labels
+from kscale.ca.gpu import GpuConfig
 from kscale.ca.metrics import METRICS, observation
 from kscale.objects.quantity import Quantity
 from kscale.objects.resource import ResourceSlice, ResourceSliceSpec
@@ -43,6 +45,13 @@ def test_gpu_labels(labels: dict[str, str], gpus: int, want: tuple[str, str]) ->
             assert amounts is not None
             amounts["nvidia.com/gpu"] = Quantity(str(gpus))
     assert tuple(gpu_labels("gpu", machine, {"a100"}).values()) == want
+
+
+def test_a_gpu_that_is_a_device_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = GpuConfig(label="gpu", type="a100", resource_name="", dra_driver="gpu.nvidia.com")
+    monkeypatch.setattr(device_labels, "gpu_config", lambda *_: config)
+    found = gpu_labels("gpu", node("n", 1000, 1000), {"a100"})
+    assert found == {"gpu_resource_name": "dra_gpu.nvidia.com", "gpu_name": "a100"}
 
 
 def test_drivers() -> None:

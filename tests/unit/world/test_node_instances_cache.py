@@ -55,6 +55,19 @@ def test_what_grows_is_new_or_was_forgotten_is_asked_at_once() -> None:
     assert cloud.asked == ["a", "b", "b", "c", "a"]
 
 
+def test_a_group_that_is_gone_is_dropped_by_the_next_refresh() -> None:
+    """Until then its machines are known, should it come back."""
+    cloud = Cloud()
+    cloud.look()
+    before = cloud.running.pop("b")
+    assert cloud.look() == {"a": ["a-1"]}
+    assert cloud.look(120) == {"a": ["a-1"]}
+    assert cloud.asked == ["a", "b", "a"]
+    cloud.running["b"] = before
+    assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
+    assert cloud.asked == ["a", "b", "a", "b"]  # nothing was left of it
+
+
 def test_a_cloud_that_is_down() -> None:
     """A refresh takes it that nothing runs; a question for one group is refused."""
     cloud = Cloud()

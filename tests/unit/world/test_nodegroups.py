@@ -412,6 +412,7 @@ def test_kwok(api: Api) -> None:
     assert not template.node.metadata.uid
     assert [(taint.key, taint.effect) for taint in template.node.spec.taints or ()] == [("kwok-provider", "NoSchedule")]
     assert [pod.metadata.labels for pod in template.pods] == [{"component": "kube-proxy", "tier": "node"}]
+    assert [pod.key for pod in template.pods] == ["kube-system/kube-proxy-a"]
 
     cloud.increase_size("a", 2)
     first, second = api.names()

@@ -258,14 +258,14 @@ class StrategyFlags(OptionGroup):
 
 @dataclass
 class ExplainFlags(OptionGroup):
-    """What is told after a round."""
+    """What is told in a round, before it writes."""
 
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="After each round: what its recommendations would do to nodes if all pods had them, as a VPARoundPlan "
-            "(one line of JSON on stdout) and, where it says something new, an event.",
+            help="In each round, before it writes: what its recommendations would do to nodes if all pods had them, "
+            "as a VPARoundPlan (one line of JSON on stdout) and, where it says something new, an event.",
             rich_help_panel=PANEL,
         ),
     ] = False
