@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,6 +62,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     begun = item.config.stash.get(_BEGUN, None)
     if begun is not None and time.monotonic() - begun > item.config.getoption("property_time"):
         pytest.skip("the time of --property-time is over")
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """A command that a test runs in this process sets up the log: left so, each later test keeps its lines."""
+    log = logging.getLogger("kscale")
+    handlers, propagate, level = log.handlers, log.propagate, log.level
+    yield
+    if (log.handlers, log.propagate, log.level) != (handlers, propagate, level):
+        log.handlers, log.propagate = handlers, propagate
+        log.setLevel(level)  # not by assignment: each logger remembers what it is enabled for
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -51,11 +50,7 @@ def build(around: Surroundings) -> Program:
 
 
 @pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    log = logging.getLogger("kscale")
-    before = (log.handlers, log.propagate, log.level)
-    yield
-    log.handlers, log.propagate, log.level = before[0], before[1], before[2]
+def nothing_seen() -> None:
     SEEN.clear()
 
 
