@@ -5,14 +5,17 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kscale
 from kscale.capacity.groups import groups_from
 from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_pool
+from kscale.capacity.mix.check import Planned, Room, check
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.pods import pods_of
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -220,6 +223,24 @@ def test_what_the_check_repairs_is_counted() -> None:
     plan = mix(kscale.load(objects), [offer("four", 4, 16, 0.2)], placements=True)
     assert plan.repairs.moved + plan.nowhere > 0
     assert "affinity within node: 3 pods" in plan.bound.relaxed
+
+
+@pytest.mark.parametrize(("existing", "moved", "added", "left"), [(True, 2, 1, [7]), (False, 3, 2, [])])
+def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: int, left: list[int]) -> None:
+    """A pod too many on the node that exists, more than it holds on the new one; what had no place did not move."""
+    snapshot = kscale.load([node("here", 2, 16), node("there", 1, 16), *pods(8)]).snapshot()
+    records = pods_of(snapshot, snapshot.pending, waiting=True)
+    two = offer("two", 2, 16, 0.1)
+    planned = Planned(np.array([0]), np.array([0, 0, 0, 2, 2, 2, -1, 2] if existing else [1, 0, 0, 2, 2, 2, 2, 0]))
+    room = Room([1 if existing else 2], np.zeros((0, 1), dtype=np.int64), np.zeros(0))
+    found = check(snapshot, records, np.zeros(8, dtype=np.int64), [two], planned, room, existing=existing)
+    assert (found.moved, found.added, found.left) == (moved, added, left)
+    on = np.bincount(found.node[found.node >= 0], minlength=2 + len(found.nodes)).tolist()
+    assert on == ([2, 1, 2, 2] if existing else [2, 1, 2, 2, 1])
+    expected = {
+        i for i, (a, b) in enumerate(zip(planned.node, found.node, strict=True)) if a >= 0 and b >= 0 and a != b
+    }
+    assert len(expected) == moved
 
 
 def test_pods_that_nothing_holds() -> None:
