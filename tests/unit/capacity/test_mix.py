@@ -12,9 +12,13 @@ import kscale
 from kscale.capacity.groups import groups_from
 from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_pool
 from kscale.capacity.mix.check import Planned, Room, check
+from kscale.capacity.mix.instance import MONEY
+from kscale.capacity.mix.packing import Packed
+from kscale.capacity.mix.pruning import candidates
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.bounds.kinds import BinKinds
 from kscale.scheduling.pods import pods_of
 
 ZONE = "topology.kubernetes.io/zone"
@@ -281,6 +285,20 @@ def test_time_that_is_over_still_gives_a_plan() -> None:
 def test_what_cannot_be_meant_has_a_name(offers: list[Offer], options: dict[str, Any], text: str) -> None:
     with pytest.raises(kscale.InputError, match=text):
         mix(kscale.load(pods(2)), offers, options=MixOptions(**options))
+
+
+def test_costs_beyond_int64_are_exact() -> None:
+    """10,000 nodes at the highest price; and a bin that holds 100,000 small ones, each at the highest price."""
+    dearest = 1_000_000 * MONEY
+    kinds = BinKinds.of([[1]], [10_000], [[1], [1]], [dearest, dearest - 1])
+    pattern, nothing = np.ones((1, 1), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    of_first, of_second = (Packed(np.array([kind]), pattern, np.array([10_000]), nothing) for kind in (0, 1))
+    assert of_first.cost(kinds) == 10_000 * dearest
+    assert of_second.before(of_first, kinds)
+    few = Packed(np.array([0]), pattern, np.array([9_000]), nothing)
+    assert few.before(of_first, kinds)
+    kinds = BinKinds.of([[1]], [1], [[1], [100_000]], [dearest, dearest])
+    assert candidates(kinds).tolist() == [1]
 
 
 def test_groups_are_offers() -> None:

@@ -22,8 +22,8 @@ class Packed:
     missing: NDArray[np.int64]
 
     def cost(self, kinds: BinKinds) -> int:
-        """Of all bins."""
-        return int(kinds.cost[self.kind] @ self.copies)
+        """Of all bins, exactly: the sum may be more than an int64 holds."""
+        return sum(cost * n for cost, n in zip(kinds.cost[self.kind].tolist(), self.copies.tolist(), strict=True))
 
     def before(self, other: Packed, kinds: BinKinds) -> bool:
         """Whether it is better: fewer items in no bin, then a lower cost."""

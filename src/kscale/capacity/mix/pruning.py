@@ -9,6 +9,8 @@ from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 
 __all__ = ["candidates", "undominated"]
 
+_TIMES = 4_096  # of a small bin in a large one that are looked at: so many times the highest cost is still an int64
+
 
 def undominated(kinds: BinKinds) -> NDArray[np.intp]:
     """The kinds that no other can stand for: one that is as cheap, holds as much of everything and there without limit.
@@ -56,9 +58,9 @@ def _kept(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
 
 
 def _times(large: NDArray[np.int64], small: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[n]: how many of the small bin fit into each large one."""
+    """int64[n]: how many of the small bin fit into each large one, or so many as are enough to compare."""
     used = small > 0
     if not used.any():
         return np.ones(len(large), dtype=np.int64)
-    found: NDArray[np.int64] = (large[:, used] // small[used]).min(axis=1)
+    found: NDArray[np.int64] = np.minimum((large[:, used] // small[used]).min(axis=1), _TIMES)
     return found
