@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kscale import InputError
 from kscale.scheduling.bounds import generation, pricing
@@ -216,3 +217,11 @@ def test_columns_are_ranked_by_how_near_they_are_to_being_used() -> None:
     order = master.ranked(solved).tolist()
     assert (sorted(order[:2]), order[2:]) == ([1, 2], [3, 0])
     assert len(master.reduced(2).kind) == 2
+
+
+@pytest.mark.parametrize("ask", [0.0, 5e-324])
+def test_a_bin_that_asks_for_nothing_comes_first_of_those_that_are_idle(ask: float) -> None:
+    master = Master(BinKinds.of([[3]], [4], [[6], [3]], [10, 7]))
+    master.add(np.array([0, 1]), np.array([[2], [1]]))
+    solved = replace(master.solve(), values=np.zeros(2), prices=np.array([1e9]), ask=np.array([10.0, ask]))
+    assert master.ranked(solved).tolist() == [1, 0]

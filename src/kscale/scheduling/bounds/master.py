@@ -17,6 +17,7 @@ from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 __all__ = ["Master", "Solved", "have_solver", "silent_solver"]
 
 _DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
+_FREE = 1e-9  # who asks for less, asks for nothing (costs are whole numbers): nothing is divided by it
 
 
 def have_solver() -> bool:
@@ -174,9 +175,8 @@ class Master:
         one of fewer columns."""
         kind = np.array(self.kind, dtype=np.intp)
         ask = solved.ask[kind]
-        surplus = (ask - np.array(self.pattern).reshape(len(kind), self.kinds.classes) @ solved.prices) / np.maximum(
-            ask, 1e-300
-        )
+        surplus = ask - np.array(self.pattern).reshape(len(kind), self.kinds.classes) @ solved.prices
+        surplus /= np.maximum(ask, _FREE)
         idle = np.ones(len(kind), dtype=bool)
         idle[: len(solved.values)] = solved.values <= 0
         return np.lexsort((np.arange(len(kind)), surplus, idle))
