@@ -16,7 +16,6 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.devices.counting import PLENTY
 from kscale.scheduling.session import Session
 from kscale.scheduling.verdict import Verdict
-from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -121,13 +120,14 @@ class EstimateResult:
         return self._keys(self.order_numbers)
 
     @cached_property
-    def runs(self) -> list[tuple[PodRecord, int]]:
-        """(a pod, how many in a row are alike): the pods that fit, in the order they were placed."""
+    def runs(self) -> list[tuple[int, int]]:
+        """(a pod by number in ``records``, how many in a row are alike): the pods that fit, in the order they were
+        placed."""
         classes = self._class_of[self.order_numbers]
         starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
         lengths = np.diff(np.append(starts, len(classes))).tolist()
         firsts = self.pod_of[self.order_numbers[starts]].tolist()
-        return [(self.records[first], length) for first, length in zip(firsts, lengths, strict=True)]
+        return list(zip(firsts, lengths, strict=True))
 
     @cached_property
     def requested(self) -> tuple[int, int]:

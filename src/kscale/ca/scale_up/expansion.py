@@ -15,13 +15,14 @@ from kscale.ca.estimator.binpacking import Repeats, estimate_groups
 from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.result import EstimateResult
+from kscale.ca.expander.group_prices import GroupPrices
 from kscale.ca.expander.types import Option
 from kscale.ca.metrics import observation, took
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_up.ground import ScaleUpGround
 from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
 from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
-from kscale.ca.scale_up.pod_runs import EstimatedPods
+from kscale.ca.scale_up.pod_runs import EstimatedPods, RecordsOnce
 from kscale.ca.scale_up.similar_groups import compute_similar_node_groups
 from kscale.ca.similarity import SimilarGroups
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
@@ -29,7 +30,6 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.session import Session
-from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ExpansionFinder", "ExpansionOption"]
@@ -215,18 +215,21 @@ class ExpansionFinder:
         return found
 
     @cached_property
-    def every_record(self) -> list[PodRecord]:
-        """All pods, each to be decoded once at most."""
-        return [self.grouped.records[i] for i in range(len(self.grouped.records))]
+    def records(self) -> RecordsOnce:
+        """The pods, each to be decoded once at most."""
+        return RecordsOnce(self.grouped.records)
 
     def expander_options(self, names: Sequence[str]) -> list[Option]:
-        """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only."""
-        one_by_one = None if {"price", "grpc"}.isdisjoint(names) else self.every_record
+        """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only: the prices
+        of groups ask for a pod's requests alone, those of a cloud for whatever the cloud reads of it."""
+        given = self.inputs.expander_input
+        by_requests = given is not None and isinstance(given.prices, GroupPrices)
+        one_by_one = "grpc" in names or ("price" in names and not by_requests)
         return [
             Option(
                 group=item.group,
                 node_count=item.node_count,
-                pods=EstimatedPods(item.estimate, one_by_one=one_by_one),
+                pods=EstimatedPods(item.estimate, self.records, one_by_one=one_by_one),
                 similar=item.similar,
                 exists=self.every[item.group].exists,
             )

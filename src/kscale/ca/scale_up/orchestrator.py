@@ -110,7 +110,7 @@ def _scale_up(run: _Orchestrator) -> StepsOf[Orchestrating, Orchestration]:
         return run.finish(NO_OPTIONS_AVAILABLE)
     names = options.expander_names if inputs.expanders is None else inputs.expanders
     if GRPC in names:
-        given = replace_input(given, compared=given.compared | compared_pods(run.grouped, run.every_record))
+        given = replace_input(given, compared=given.compared | compared_pods(run.grouped, run.records))
         run.compared = given.compared
     run.asked, run.given = run.expander_options(names), given
     run.expansion = yield from expand_steps(run.asked, names, given, now=p, rng=inputs.rng, filters=inputs.filters)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,9 +16,12 @@ from builders import N0, at, node, owner, pod, run_steps, span
 from kscale import records
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
 from kscale.ca.backoff import Backoff, ScaleUpError, drop_stale
+from kscale.ca.expander.group_prices import GroupPrices
 from kscale.ca.options import ResourceRange
+from kscale.effects import Moment
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod, PodStatus
+from kscale.objects.decode import to_dict
 from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.schemas import schema
@@ -151,6 +156,41 @@ def test_the_preferred_node_grows_with_all_nodes_ready_or_not(profile: str, unre
     cluster = Cluster([machine("n1", 100), *others, waiting("p", 900)])
     plan = kscale.scale_up(cluster, groups, now=N0, options=options)
     assert plan.chosen == best
+
+
+@dataclass(frozen=True)
+class OfSomeCloud:
+    """Prices of groups as a cloud tells them, of which nobody knows what it reads of a pod."""
+
+    prices: GroupPrices
+
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:
+        return self.prices.node_price(node, start, end)
+
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
+        return self.prices.pod_price(pod, start, end)
+
+
+def test_prices_of_groups_count_like_pods_in_a_row_and_come_to_the_same() -> None:
+    groups = [group("a", 1000, price=0.3), group("b", 2000, price=0.7)]
+    waits = [waiting(f"p{i}", 300 + 70 * (i % 2), labels={"shape": str(i % 2)}) for i in range(40)]
+    items = [*map(to_dict, [machine("n1", 10), *waits])]
+    raw = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items})
+    options = AutoscalingOptions(expander="price")
+    counted = kscale.scale_up(kscale.load(raw), groups, now=N0, options=options).rounds[0]
+    assert counted.expander_input is not None
+    assert isinstance(counted.expander_input.prices, GroupPrices)
+    given = ExpanderInput(prices=OfSomeCloud(counted.expander_input.prices))
+    inputs = kscale.ca.ScaleUpInputs(expander_input=given)
+    single = kscale.scale_up(kscale.load(raw), groups, now=N0, options=options, inputs=inputs).rounds[0]
+    assert [[run.count for run in option.pods] for option in counted.expander_options] == [[20], [20, 20]]
+    assert [[run.count for run in option.pods] for option in single.expander_options] == [[1] * 20, [1] * 40]
+    first, second = ([run.record for run in option.pods] for option in counted.expander_options)
+    assert first[0] is second[0]  # and is decoded once for both
+    assert counted.expansion is not None
+    assert single.expansion is not None
+    assert counted.expansion.steps[0].filtered.notes == single.expansion.steps[0].filtered.notes
+    assert counted.status == single.status
 
 
 def test_pods_of_drained_nodes_need_a_place() -> None:
