@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kscale._native import _removals
 from kscale.capacity.fit import rejected
-from kscale.capacity.losses import ZONE, Loss, PairLosses, losses, named_losses, pair_losses, repaired
+from kscale.capacity.losses import ZONE, Loss, PairLosses, check_zone_label, losses, named_losses, pair_losses, repaired
 from kscale.objects.core import Pod, PodStatus
 from kscale.objects.nodegroup import NodeGroup
 from kscale.records import Record
@@ -49,7 +49,11 @@ class HeadroomReport(Record, frozen=True):
 
 
 def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZONE) -> HeadroomReport:
-    """All of it in one call: :func:`more_of`, and :func:`losses` of every node and of every zone."""
+    """All of it in one call: :func:`more_of`, and :func:`losses` of every node and of every zone.
+
+    Raises InputError for another ``zone_label`` than the usual one that no node has.
+    """
+    check_zone_label(snapshot, zone_label)
     zone_of = snapshot.columns.label(zone_label)
     zones: dict[str, list[int]] = {}
     for n, value in enumerate(zone_of.ids.tolist()):
@@ -82,6 +86,7 @@ def lost(
     InputError for what is not there.
     """
     snapshot = cluster.snapshot(dra=True)
+    check_zone_label(snapshot, zone_label)
     named = named_losses(snapshot, [text for text in texts if text != "pairs"], groups, zone_label=zone_label)
     found = losses(snapshot, named)
     pairs = pair_losses(snapshot) if "pairs" in texts else None

@@ -15,14 +15,24 @@ from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.capacity.groups import members_of
 from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
 from kscale.capacity.mix import MixOptions, mix, offers_of
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.session import Session
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ZONE", "Loss", "PairLosses", "Repair", "losses", "named_losses", "pair_losses", "repaired"]
+__all__ = [
+    "ZONE",
+    "Loss",
+    "PairLosses",
+    "Repair",
+    "check_zone_label",
+    "losses",
+    "named_losses",
+    "pair_losses",
+    "repaired",
+]
 
 ZONE = "topology.kubernetes.io/zone"
 WORST = 10
@@ -126,6 +136,13 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     moving, homeless, first = pods.losses([nodes for _, nodes in named])
     rows = zip(named, moving.tolist(), homeless.tolist(), first.tolist(), strict=True)
     return [pods.told(name, count, without, some) for (name, _), count, without, some in rows]
+
+
+def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
+    """Raises InputError for a label that was chosen and that no node has; without zones the usual one is on none."""
+    objects = snapshot.columns.objects
+    if zone_label != ZONE and objects and not any(zone_label in (node.metadata.labels or {}) for node in objects):
+        raise InputError(Problem(f'no node has the label "{zone_label}"', field="zone_label"))
 
 
 def named_losses(

@@ -228,6 +228,8 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
     head = bytes(memoryview(buffer)[:4096]).lstrip()
     if not head and not bytes(buffer).strip():
         yield Problem("the file is empty", source)
+    elif head[:4] == b"null" and bytes(buffer).strip() == b"null":  # what a filter of JSON prints that found nothing
+        yield Problem("not a Kubernetes object: expected a mapping, got null", source)
     elif head[:1] in (b"{", b"["):
         records = _from_json(buffer, source, in_directory, scan)
         if source.removesuffix(".gz").removesuffix(".zst").endswith((".yaml", ".yml")):

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from kscale import InputError, Quantity
-from kscale.capacity.catalogue import Overhead, read_catalogue
+from kscale.capacity.catalogue import Overhead, read_catalogue, read_prices
 
 AWS = b"""instance_type,arch,vcpu,memory_mib,gpu,alloc_cpu,alloc_memory,alloc_pods,alloc_ephemeral,alloc_gpu,gpu_name,\
 ondemand_usd_per_hour_us_east_1
@@ -127,8 +127,10 @@ def test_bad_files_are_named(tmp_path) -> None:
         read_catalogue(b"instance_type,arch,vcpu,memory_mib\n")
     with pytest.raises(InputError, match=r"row 1: vcpu: the column comes twice"):
         read_catalogue(b"instance_type,vcpu,arch,vcpu,memory_mib,gpu\n")
-    with pytest.raises(InputError, match=r"row 1: instance_type: the column is missing"):
-        read_catalogue(b"")
+    for nothing in (b"", b" \n", b"null\n", gzip.compress(b"", mtime=0)):
+        for read in (read_catalogue, read_prices):
+            with pytest.raises(InputError, match=r"^<bytes>: there is nothing in it$"):
+                read(nothing)
     with pytest.raises(InputError, match=r"missing\.csv: No such file"):
         read_catalogue(tmp_path / "missing.csv")
     with pytest.raises(InputError, match="damaged gzip"):

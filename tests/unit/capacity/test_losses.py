@@ -11,7 +11,7 @@ from builders import node, owner, pod
 from kscale import InputError
 from kscale.capacity.generate import generate
 from kscale.capacity.groups import groups_from
-from kscale.capacity.headroom import lost
+from kscale.capacity.headroom import headroom, lost
 from kscale.capacity.losses import ZONE, losses, named_losses, pair_losses
 from kscale.capacity.templates import with_templates
 from kscale.objects.core import Node, Pod
@@ -107,6 +107,15 @@ def test_pairs_that_do_not_meet_are_not_simulated() -> None:
     found = pair_losses(snapshot)
     assert (found.pairs, found.homeless, found.alone) == (780, 0, [])
     assert found.simulated <= 2 * 40, "a pod goes to the next node"
+
+
+def test_a_zone_label_that_no_node_has() -> None:
+    there = cluster()
+    for ask in (lambda: headroom(there.snapshot(), zone_label="nope"), lambda: lost(there, ["pairs"], zone_label="x")):
+        with pytest.raises(InputError, match=r'^zone_label: no node has the label "(nope|x)"$'):
+            ask()
+    assert headroom(load([]).snapshot(), zone_label="nope").zones == []
+    assert headroom(load([node("n", 1000, 1000)]).snapshot()).zones == [], "zones are not everywhere"
 
 
 @pytest.mark.parametrize(

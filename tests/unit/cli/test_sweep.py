@@ -46,6 +46,10 @@ def test_a_fleet_is_one_table(tmp_path: Path) -> None:
     [
         (("--executor", "spark://x"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
         (("--executor", "ray://"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
+        (("--executor", "dask://127.0.0.1"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
+        (("--executor", "dask://127.0.0.1:http"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
+        (("--executor", "dask://[::1:8786"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
+        (("--executor", "ray://127.0.0.1:99999"), "is neither dask://HOST:PORT nor ray://HOST:PORT"),
         (("--executor", "dask://127.0.0.1:1", "--jobs", 2), "exclude each other"),
     ],
 )

@@ -24,6 +24,8 @@ from kscale.objects.decode import syntax_problem
 
 __all__ = ["read_catalogue", "read_prices"]
 
+_NOTHING = ("", "null")  # also what a filter of JSON prints that found nothing
+
 
 def read_catalogue(
     source: str | os.PathLike[str] | bytes, *, overhead: Overhead | None = None, max_pods: int | None = None
@@ -67,11 +69,14 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
 def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
     name, raw = ("<bytes>", source) if isinstance(source, bytes) else (str(source), _file(Path(source)))
     try:
-        return name, (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(Problem(f"damaged gzip file: {error}", source=name)) from None
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"not UTF-8 text: {error}", source=name)) from None
+    if text.strip() in _NOTHING:
+        raise InputError(Problem("there is nothing in it", source=name))
+    return name, text
 
 
 def _file(path: Path) -> bytes:

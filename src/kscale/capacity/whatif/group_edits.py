@@ -10,7 +10,10 @@ from typing import Any
 
 import msgspec
 
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.expander.registry import EXPANDER_NAMES
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.one_loop import check_options
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.plain_files import read_plain
@@ -18,13 +21,14 @@ from kscale.capacity.whatif.grammar import GroupsEdit, PricesEdit, Question, Set
 from kscale.capacity.whatif.question_flags import options_in
 from kscale.capacity.whatif.texts import factor_in, group_names
 from kscale.capacity.whatif.world import World
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.scheduling.scheduler_config import scheduler_profile
 
 __all__ = ["change_flags", "change_groups", "change_prices", "change_scheduler"]
 
+_CHOOSING = frozenset({"estimator", "expander", "legacy"})  # flags that a scale-up refuses once it begins
 _TYPE = "node.kubernetes.io/instance-type"
 _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
 
@@ -149,6 +153,11 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
     options: AutoscalingOptions = msgspec.structs.replace(world.options, **values)
     if problems := options.problems():
         raise InputError(problems)
+    if values.keys() & _CHOOSING:
+        try:
+            check_options(options)
+        except AutoscalerError as error:
+            raise InputError(Problem(f"{error}; there are {', '.join(EXPANDER_NAMES)}", field="expander")) from None
     return replace(world, options=options)
 
 

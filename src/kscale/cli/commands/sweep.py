@@ -5,10 +5,11 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -19,7 +20,7 @@ from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError, KscaleError, MissingExtraError
 
 if TYPE_CHECKING:
     from kscale.capacity.sweep import Done
@@ -138,17 +139,34 @@ def _fleet(source: Clusters) -> list[str] | None:
 
 @contextmanager
 def workers_of(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
-    """(what sweep takes, how many workers, how what is shared reaches them)."""
+    """(what sweep takes, how many workers, how what is shared reaches them).
+
+    Raises KscaleError where workers are lost again and again.
+    """
+    try:
+        with _workers(executor, jobs) as workers:
+            yield workers
+    except BrokenExecutor as error:
+        text = f"workers ended again and again without an answer (for want of memory?): {error}"
+        raise KscaleError(text) from None
+
+
+@contextmanager
+def _workers(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
     if executor is None:
         count = jobs or os.cpu_count() or 1
         yield (None if count == 1 else count), count, None
         return
-    scheme, _, address = executor.partition("://")
-    if scheme not in _CLUSTERS or not address:
+    try:
+        address = urlsplit(executor)
+        complete = bool(address.hostname and address.port)
+    except ValueError:  # no number, or brackets that do not close
+        complete = False
+    if not complete or address.scheme not in _CLUSTERS:
         raise typer.BadParameter(
             f"{executor!r} is neither dask://HOST:PORT nor ray://HOST:PORT", param_hint="--executor"
         )
-    with _CLUSTERS[scheme](address) as workers:
+    with _CLUSTERS[address.scheme](address.netloc) as workers:
         yield workers
 
 
@@ -158,7 +176,7 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 @contextmanager
 def _of_dask(address: str) -> Iterator[_Workers]:
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
     except ImportError:
         raise MissingExtraError("--executor dask://", "dask") from None
     try:
@@ -167,8 +185,11 @@ def _of_dask(address: str) -> Iterator[_Workers]:
         raise InputError(f"no Dask scheduler at {address}: {error}") from None
     with client, client.get_executor() as pool:
         count = max(1, sum(client.nthreads().values()))
-        # A name of its own: one that follows from the content costs Dask more than to send it.
-        yield pool, count, lambda base: client.scatter(base, broadcast=True, hash=False)
+        try:
+            # A name of its own: one that follows from the content costs Dask more than to send it.
+            yield pool, count, lambda base: client.scatter(base, broadcast=True, hash=False)
+        except KilledWorker as error:
+            raise BrokenExecutor(str(error)) from None
 
 
 @contextmanager

@@ -122,6 +122,27 @@ def test_pods_that_would_no_longer_fit(cluster: Path) -> None:
     assert "Pods that would no longer fit: shop/web-5d4f8-abcd0, " in run.stdout
 
 
+@pytest.mark.parametrize(
+    ("flag", "text", "said"),
+    [
+        ("--catalogue", None, "given: No such file or directory"),
+        ("--catalogue", "", "given: there is nothing in it"),
+        ("-g", "", "given: no node group in it"),
+        ("-g", "- {id: a, nodes: [n1], price: -1}", "given: groups[0] (a): price: -1.0 is not a price"),
+        ("-g", "- {id: a, nodes: [n9], price: 1}", 'given: groups[0] (a): nodes[0]: there is no node "n9"'),
+        ("-g", "- {id: a, nodes: [n1], price: 2000000}", "node group a: price: 2e+06 is more than 1,000,000"),
+    ],
+)
+def test_prices_that_cannot_be_read_are_named(cluster: Path, flag: str, text: str | None, said: str) -> None:
+    priced(cluster)
+    given = cluster.parent / "given"
+    if text is not None:
+        given.write_text(text)
+    run = recommend(cluster, rows(200, pod="web-5d4f8-abcd0"), "--effect", flag, given)
+    assert said in " ".join(run.stderr.split())
+    assert run.code == 2
+
+
 def test_effect_without_a_place_for_any_pod(cluster: Path) -> None:
     assert "The dump has no nodes: nothing to pack the pods onto." in recommend(cluster, rows(150), "--effect").stdout
     tiny = node()

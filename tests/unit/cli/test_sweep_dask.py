@@ -1,0 +1,96 @@
+"""``kscale sweep --executor dask://``: workers that are lost, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kscale.capacity.sweep
+from kscale.capacity.sweep import sweep
+from kscale.cli.commands.sweep import workers_of
+from unit.capacity.sweep_functions import dies, dies_once
+from unit.cli.support import kscale as run
+
+distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Any]:
+    """Two workers on this machine; one that ends is replaced."""
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
+        local_directory=str(tmp_path / "dask"),
+    ) as made:
+        yield made
+
+
+def address(cluster: Any) -> str:
+    return f"dask://{cluster.scheduler_address.removeprefix('tcp://')}"
+
+
+def test_a_worker_that_is_lost(cluster: Any, tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    with workers_of(address(cluster), None) as (executor, count, share):
+        answers = list(sweep(dies_once, range(8), base=lost, executor=executor, workers=count, share=share))
+    assert sorted(answer.value for answer in answers) == list(range(8))
+    assert lost.exists()
+
+
+def test_workers_that_are_lost_again_and_again(cluster: Any) -> None:
+    cluster.scheduler.allowed_failures = 0
+    with (
+        pytest.raises(kscale.KscaleError, match=r"^workers ended again and again without an answer"),
+        workers_of(address(cluster), None) as (executor, count, share),
+    ):
+        list(sweep(dies, [1], executor=executor, workers=count, share=share))
+
+
+def test_an_interrupt_keeps_what_is_done(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second scenario reads a file that nobody has written yet; the press comes once the first is answered."""
+    fifo = tmp_path / "pods.json"
+    os.mkfifo(fifo)
+    edits = [[], [{"pods": {"add": [fifo.name]}}]]
+    scenarios = [{"name": name, "edits": each} for name, each in zip(("done", "waits"), edits, strict=True)]
+    (tmp_path / "scenarios.json").write_text(json.dumps({"scenarios": scenarios}))
+    real, told = kscale.capacity.sweep.sweep, threading.Event()
+
+    def heard(*arguments: Any, **named: Any) -> Iterator[Any]:
+        for answer in real(*arguments, **named):
+            yield answer
+            told.set()
+
+    def press() -> None:
+        with fifo.open("wb"):  # opens once a worker reads it
+            told.wait()
+            if not over.is_set():
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            over.wait()
+
+    monkeypatch.setattr("kscale.capacity.sweep.sweep", heard)
+    over = threading.Event()
+    presser = threading.Thread(target=press)
+    presser.start()
+    dump = ("-f", EXAMPLES / "cluster.json.gz", "-g", EXAMPLES / "groups.yaml", "--now", "2026-07-01T00:00:00Z")
+    try:
+        got = run("sweep", tmp_path / "scenarios.json", *dump, "--executor", address(cluster), "-o", "json")
+    finally:
+        over.set()
+        told.set()
+        os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))  # where no worker came to read it
+        presser.join()
+    assert got.code == 130
+    report = json.loads(got.stdout)
+    assert ([row["scenario"] for row in report["rows"]], report["unfinished"]) == (["done"], 1)
+    assert "interrupted: 1 scenario not decided" in got.stderr
