@@ -203,6 +203,25 @@ def test_instances_that_could_not_be_made(
         assert found.ends_loop is ("options_error" in more)
 
 
+@pytest.mark.parametrize(
+    ("force", "refusal", "asked", "deleted"),
+    [
+        (True, "Not implemented", [True, False], True),
+        (True, "the cloud is away", [True], False),
+        (False, "Not implemented", [False], False),
+    ],
+)
+def test_instances_that_could_not_be_made_of_a_provider_that_cannot_force(
+    force: bool, refusal: str, asked: list[bool], deleted: bool
+) -> None:
+    """``ForceDeleteNodes``, and ``DeleteNodes`` where it is not implemented; no other refusal is asked again."""
+    answers = {"g force" if force else "g": refusal}
+    found, ran = repair([failing(CODES)], -60 * MINUTE, answers, force_delete_failed_nodes=force)
+    names = ("g-2", "g-3", "g-4", "g-5")
+    assert ran.actions == [DeleteNodes(group="g", nodes=names, force=each) for each in asked]
+    assert found.deleted == ({"g": [*names]} if deleted else {})
+
+
 def test_instances_that_are_on_their_way_out() -> None:
     made = failing(CODES)
     for name in made.instance_status:

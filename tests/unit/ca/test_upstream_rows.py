@@ -306,6 +306,21 @@ TABLES: dict[str, dict[str, list[str]]] = {
         ]
     },
     "test_repair.py::test_targets_that_are_too_high": {"TestRemoveFixNodeTargetSize": ["(-50, False)", "delta=-2"]},
+    "test_repair.py::test_instances_that_could_not_be_made": {
+        "TestStaticAutoscalerInstanceCreationErrors": [
+            '(CODES, {}, {}, ["g-2", "g-3", "g-4", "g-5"])',
+            '(CODES, {}, {"force_delete_failed_nodes": True}, ["g-2", "g-3", "g-4", "g-5"])',
+            '(CODES, {"options_error": "down"}, {}, [])',
+        ],
+        "TestStaticAutoscalerInstanceCreationErrorsForZeroOrMaxScaling": [
+            '([None, None, "QUOTA"], {"atomic": False}, {}, ["g-0", "g-1", "g-2"])',
+            '([None, None, "QUOTA"], {"atomic": True}, {}, [])',
+            '(["QUOTA", "QUOTA", "QUOTA"], {"atomic": True}, {}, ["g-0", "g-1", "g-2"])',
+        ],
+    },
+    "test_repair.py::test_instances_that_could_not_be_made_of_a_provider_that_cannot_force": {
+        "TestStaticAutoscalerInstanceCreationErrors": ['(True, "Not implemented", [True, False], True)']
+    },
     "test_repair.py::test_groups_that_go_whole": {
         "TestRemoveOldUnregisteredNodesAtomic": ["(False, 9, 10), (True, 9, 0), (True, 10, 10)"]
     },

@@ -156,6 +156,8 @@ class PodClasses:
 
     def placed(self, snapshot: Snapshot) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(class by number, node) of the placed pods that count in something: int32[n] each."""
+        if not self._counting:  # all placed pods would be looked through for nothing
+            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
         numbers = np.full(len(snapshot.interner.classes), -1, dtype=np.int32)
         for i in self._counting:
             numbers[self.pods[i].index] = i
