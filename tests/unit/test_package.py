@@ -69,3 +69,28 @@ def test_no_circle_of_files_is_larger_than_two() -> None:
 def test_circles_are_found() -> None:
     graph: dict[str, set[str]] = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"a"}}
     assert circles(graph) == [{"a", "b", "c"}]
+
+
+def generators(text: str) -> list[str]:
+    """The types of generators that are sent something, as they are written."""
+    subscripts = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Subscript)]
+    return [
+        ast.unparse(node)
+        for node in subscripts
+        if ast.unparse(node.value).endswith("Generator")
+        and isinstance(node.slice, ast.Tuple)
+        and len(node.slice.elts) == 3
+        and ast.unparse(node.slice.elts[1]) != "None"
+    ]
+
+
+def test_step_machines_are_typed_by_one_alias() -> None:
+    root = Path(kscale.__file__).parent
+    found = {str(path.relative_to(root)): generators(path.read_text()) for path in root.rglob("*.py")}
+    assert {path: types for path, types in found.items() if types} == {"effects/actions.py": ["Generator[_A, _O, _T]"]}
+
+
+def test_generators_are_found() -> None:
+    assert generators("a: Generator[A, B, None]\nb: Generator[A, None, None]\nc: AsyncGenerator[A, B]") == [
+        "Generator[A, B, None]"
+    ]

@@ -12,7 +12,7 @@ Modules by noun: ``moments`` (time), ``outcomes`` (what is sent back), ``reports
 
 from __future__ import annotations
 
-from kscale.effects.actions import Action, InBackground, Machine, Steps, StepsOf, Together, Wait, Within
+from kscale.effects.actions import Action, Exchange, InBackground, Machine, Steps, StepsOf, Together, Wait, Within
 from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.api import (
     Create,
@@ -87,6 +87,7 @@ __all__ = [
     "Emit",
     "Event",
     "Evict",
+    "Exchange",
     "Get",
     "GetMetric",
     "GetPrices",

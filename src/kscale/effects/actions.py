@@ -41,7 +41,7 @@ from kscale.effects.outcomes import Outcome
 from kscale.effects.ranking import RankOptions
 from kscale.effects.reports import Emit, Observe
 
-__all__ = ["Action", "InBackground", "Machine", "Steps", "StepsOf", "Together", "Wait", "Within"]
+__all__ = ["Action", "Exchange", "InBackground", "Machine", "Steps", "StepsOf", "Together", "Wait", "Within"]
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -116,11 +116,16 @@ Action = (
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
+_O = TypeVar("_O")
 
-Steps = Generator[Action, Outcome, _T]
+Exchange = Generator[_A, _O, _T]
+"""What goes back and forth with any step machine: it yields the first, is sent the second, returns the third. All but
+the few that speak to one part of a program only, in words of their own, are :data:`Steps`."""
+
+Steps = Exchange[Action, Outcome, _T]
 """A step machine: yields actions, is sent their outcomes, returns what it decided."""
 
-StepsOf = Generator[_A, Outcome, _T]
+StepsOf = Exchange[_A, Outcome, _T]
 """A step machine that yields only some actions: ``StepsOf[Evict | Wait, int]`` is a ``Steps[int]`` too."""
 
 Machine = Callable[[Moment], Steps[Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kscale.effects import (
@@ -16,6 +16,7 @@ from kscale.effects import (
     Observe,
     Outcome,
     PutScale,
+    StepsOf,
     Wait,
     WriteStatus,
 )
@@ -33,7 +34,7 @@ class Running:
     """One HPA's reconcile under way, and what it has said so far. ``works_it_out``: no columns say what comes of it."""
 
     row: int
-    steps: Generator[Asking, Outcome, Reconciliation]
+    steps: StepsOf[Asking, Reconciliation]
     at: Moment
     events: list[Event] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)

@@ -7,12 +7,11 @@ business: whoever runs it hands that on, and tells the machine what it needs to 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
 from typing import Final
 
 import msgspec
 
-from kscale.effects import SECOND, ApiError, Wait
+from kscale.effects import SECOND, ApiError, Exchange, Wait
 from kscale.world.kubernetes.status import TOO_LARGE_RESOURCE_VERSION
 
 __all__ = [
@@ -127,7 +126,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Seen = Waited | Listed | Opened | Batch | Ended | Failed
-_Steps = Generator[Asked, Seen, ApiError | None]
+_Steps = Exchange[Asked, Seen, ApiError | None]
 
 
 def _is_expired(error: ApiError) -> bool:
@@ -199,7 +198,7 @@ class Reflector:
         self.last_error: ApiError | None = None
         """Why the last try came to nothing; None: it did not."""
 
-    def run(self, now: int) -> Generator[Asked, Seen, None]:
+    def run(self, now: int) -> Exchange[Asked, Seen, None]:
         """For ever: lists and watches, and pauses before it does so again."""
         self._now = now
         while True:
@@ -219,12 +218,12 @@ class Reflector:
         self.synced, self.last_error = True, None
         return (yield from self._watch(is_open))
 
-    def _ask(self, asked: Asked) -> Generator[Asked, Seen, Seen]:
+    def _ask(self, asked: Asked) -> Exchange[Asked, Seen, Seen]:
         seen = yield asked
         self._now = seen.at
         return seen
 
-    def _pause(self) -> Generator[Asked, Seen, None]:
+    def _pause(self) -> Exchange[Asked, Seen, None]:
         yield from self._ask(self._backoff.wait(self._now))
 
     # -- listing in pages --------------------------------------------------------------------------------------------
@@ -248,7 +247,7 @@ class Reflector:
             return ""  # the newest
         return self.version or "0"  # at first whatever the server has in memory
 
-    def _pages(self, version: str) -> Generator[Asked, Seen, Failed | tuple[str, bool]]:
+    def _pages(self, version: str) -> Exchange[Asked, Seen, Failed | tuple[str, bool]]:
         """All pages: the version of the list, and whether there were several."""
         limit = self._page_size
         if not limit and (self._was_paginated or version in ("", "0")):
@@ -298,11 +297,11 @@ class Reflector:
             else:
                 return error
 
-    def _open(self, version: str, *, initial: bool = False) -> Generator[Asked, Seen, Seen]:
+    def _open(self, version: str, *, initial: bool = False) -> Exchange[Asked, Seen, Seen]:
         timeout = int(_SHORTEST_WATCH + self._rng.random() * (_LONGEST_WATCH - _SHORTEST_WATCH))
         return (yield from self._ask(OpenWatch(version, timeout, initial)))
 
-    def _failure(self, seen: Seen) -> Generator[Asked, Seen, tuple[ApiError, bool] | None]:
+    def _failure(self, seen: Seen) -> Exchange[Asked, Seen, tuple[ApiError, bool] | None]:
         """Why a watch is over, and whether nobody listened; None: it has ended."""
         if isinstance(seen, Failed):
             return seen.error, seen.refused
@@ -311,7 +310,7 @@ class Reflector:
             return seen.error, False
         return None
 
-    def _settle(self, version: str) -> Generator[Asked, Seen, None]:
+    def _settle(self, version: str) -> Exchange[Asked, Seen, None]:
         yield from self._ask(Settle(version))
         self._unavailable = False
         self.version = version
