@@ -44,6 +44,13 @@ def test_upstream_table(sizes: dict[str, tuple[int, int]], new_nodes: int, expec
     assert [(info.group, info.new) for info in plan] == list(expected.items())
 
 
+def test_more_groups_than_small_numbers() -> None:
+    groups = [ca.GroupSize(id=str(number), max=2) for number in range(300)]
+    plan = ca.balance(groups, 450)
+    assert [info.new for info in plan] == [2] * 150 + [1] * 150
+    assert {info.current for info in plan} == {0}  # who tells no size has none
+
+
 def test_errors() -> None:
     with pytest.raises(ca.AutoscalerError, match="Can't balance scale up between 0 groups") as none:
         ca.balance([], 1)

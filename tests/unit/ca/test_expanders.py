@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from builders import node, pod
 from kscale import ca
 from kscale.ca.expander.grpc import NO_CLIENT
-from kscale.ca.expander.price import node_unfitness, preferred_node
+from kscale.ca.expander.price import PreferredNode, node_unfitness, preferred_node
 from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
+from kscale.objects.quantity import Quantity
 from performing import performed
 
 MI = 1 << 20
@@ -161,6 +162,15 @@ def test_least_waste_of_an_option_without_pods() -> None:
     assert _run("least-waste", [_option("balanced")], ca.ExpanderInput(nodes=_WASTE_NODES)) == ["balanced"]
 
 
+@pytest.mark.parametrize(("cpu", "waste"), [("1000500u", 0.874875), ("-500u", 1.000125), ("-1000500u", 1.125125)])
+def test_least_waste_rounds_sums_away_from_zero(cpu: str, waste: float) -> None:
+    """To whole milli-CPU; the API lets no negative request in, a file may hold one."""
+    one = pod("p", 1, 0)
+    one.spec.containers[0].resources.requests = {"cpu": Quantity(cpu)}
+    found = ca.expand([_option("balanced", 1, one)], "least-waste", ca.ExpanderInput(nodes=_WASTE_NODES))
+    assert found.steps[0].filtered.scores == {"balanced": pytest.approx(waste + 1.0, abs=1e-12)}
+
+
 @given(st.integers(1, 400), st.integers(0, 3))
 def test_a_run_of_pods_counts_as_its_pods(count: int, extra: int) -> None:
     one = pod("p", 333, 12345)
@@ -267,7 +277,7 @@ def test_prices_that_the_cloud_does_not_tell_leave_options_out() -> None:
 
 @pytest.mark.parametrize(("nodes", "cores"), [(1, 1), (3, 2), (9, 4), (27, 8), (81, 16), (243, 32), (500, 32)])
 def test_preferred_node(nodes: int, cores: int) -> None:
-    assert preferred_node(nodes).milli_cpu == cores * 1000
+    assert preferred_node(nodes) == PreferredNode(cores * 1000, cores * 3750 * MI)
 
 
 def test_unfitness() -> None:
@@ -303,6 +313,11 @@ def _priority(config: str, groups: list[str]) -> ca.Expansion:
 )
 def test_priority(config: str, groups: list[str], best: list[str]) -> None:
     assert _groups(_priority(config, groups).survivors) == best
+
+
+def test_scores_of_priorities_are_the_smaller_the_better() -> None:
+    (step,) = _priority(_PRIORITIES, ["t2.micro", "m4.4xlarge", "x1", "t2.large"]).steps
+    assert step.filtered.scores == {"t2.micro": -5.0, "m4.4xlarge": -50.0, "t2.large": -10.0}
 
 
 def test_priority_events() -> None:

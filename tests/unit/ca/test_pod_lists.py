@@ -165,6 +165,7 @@ def test_tpu_requests() -> None:
         (9, 10, "5s", False, True),
         (11, 10, "soon", True, True),
         (11, 10, "11s", False, False),
+        (-5, 0, None, False, False),
     ],
 )
 def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) -> None:
@@ -172,6 +173,24 @@ def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) 
     one = pod("p", creation_timestamp=at(seconds=-age), annotations=annotations)
     found = without_young([one], N0, span(seconds=delay))
     assert (bool(found.pods), bool(found.young), bool(found.warnings)) == (kept, not kept, warned)
+
+
+def test_without_a_delay_a_moment_is_enough() -> None:
+    one = pod("p", creation_timestamp=at())
+    assert without_young([one], N0).young == [one]
+    assert without_young([one], N0 + 1).pods == [one]
+
+
+@pytest.mark.parametrize(
+    ("own", "warning"),
+    [
+        ("5s", 'Failed to set pod scale up delay for "p" through annotation {}: 5s is less than 10s'),
+        ("soon", 'Failed to parse pod "p" annotation {}: time: invalid duration "soon"'),
+    ],
+)
+def test_warnings_about_delays_name_the_pod(own: str, warning: str) -> None:
+    one = pod("p", creation_timestamp=at(), annotations={DELAY_ANNOTATION: own})
+    assert without_young([one], N0, span(seconds=10)).warnings == [warning.format(DELAY_ANNOTATION)]
 
 
 def gpu_pod(age: int) -> Pod:

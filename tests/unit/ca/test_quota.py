@@ -8,14 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import node
+from builders import node, template
 from kscale import ca
-from kscale.ca.quota import ExceededQuota, Quota, QuotaTracker, cluster_maximum, cluster_minimum
+from kscale.ca.quota import (
+    VALID,
+    CountedNodes,
+    ExceededQuota,
+    NodeResources,
+    Quota,
+    QuotaTracker,
+    capacity_quota_limits,
+    cluster_maximum,
+    cluster_minimum,
+)
 from kscale.objects.core import Node
+from kscale.objects.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
+from kscale.objects.quota import CapacityQuota, CapacityQuotaStatus
 from kscale.objects.selectors import from_label_map
+from kscale.snapshot.cluster import Cluster
 
 _LABEL = "gpu-label"
 
@@ -109,6 +122,46 @@ def test_virtual_kubelets_do_not_count() -> None:
     tracker = QuotaTracker.maximum([quota], nodes, Groups())
     assert tracker.check(None, _cores(1, 2), 1).allowed == 1
     assert tracker.check(None, _cores(2, 4), 1).allowed == 0
+
+
+@pytest.mark.parametrize("kinds", [["", ""], ["", "virtual-kubelet", ""], ["virtual-kubelet"], []])
+def test_which_nodes_of_a_snapshot_count(kinds: list[str]) -> None:
+    nodes = [node(f"n{i}", 1000, 2, labels={"type": kind} if kind else None) for i, kind in enumerate(kinds)]
+    found, wanted = CountedNodes.of(Cluster(nodes).snapshot()), CountedNodes.among(nodes)
+    assert ([*found.nodes], [*found.names]) == wanted
+    assert len(wanted.names) == kinds.count("")
+
+
+def test_a_node_that_shows_no_device_counts_for_none() -> None:
+    """Neither its own nor its group's template: the label alone is not a resource."""
+    bare = node("bare", 1000, 200, labels={_LABEL: "gpu"})
+    shown = node("shown", 1000, 200, labels={_LABEL: "gpu"})
+    shown.status.capacity = {**(shown.status.capacity or {}), "nvidia.com/gpu": Quantity("0")}
+    for own in (bare, shown):
+        group = NodeGroup(id="g", template=template(own))
+        assert NodeResources(_LABEL).of(bare, group) == {"cpu": 1, "memory": 200, "nodes": 1}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "counts"),
+    [
+        ([(VALID, "True")], True),
+        ([("a", "True"), ("z", "False"), (VALID, "True")], True),
+        ([], False),
+        ([(VALID, "False")], False),
+        ([(VALID, "Unknown")], False),
+        ([("a", "True"), (VALID, "False")], False),
+        ([("z", "True"), (VALID, "False")], False),
+    ],
+)
+def test_a_quota_counts_by_its_own_condition(conditions: list[tuple[str, str]], counts: bool) -> None:
+    given_ = CapacityQuota(
+        metadata=ObjectMeta(name="q"),
+        status=CapacityQuotaStatus(conditions=[Condition(type=kind, status=status) for kind, status in conditions]),
+    )
+    quotas, left_out = capacity_quota_limits([given_])
+    assert [each.id for each in quotas] == (["CapacityQuota/q"] if counts else [])
+    assert left_out == ({} if counts else {"q": f"condition {VALID} is not True"})
 
 
 def test_cores_are_rounded_up_for_each_node() -> None:

@@ -126,6 +126,14 @@ def test_stabilization(current: int, proposal: int, entries: str, up: int, down:
         assert [each.replicas for each in out.recommendations] == [int(value) for value in after.split()]
 
 
+@pytest.mark.parametrize(("age", "result"), [(SECOND // 2, 9), (0, 9), (-SECOND // 2, 3)])
+def test_without_rules_up_the_window_up_is_empty(age: int, result: int) -> None:
+    """Only a recommendation of a moment to come (the clock was set back) still counts."""
+    state = HPAState(recommendations=(Recommendation(3, NOW - age),))
+    rules = HorizontalPodAutoscalerBehavior(scale_down=scaling(0, 0, 100, 15, 0))
+    assert normalize(2, 9, 1, 1000, rules, state, options=OPTIONS, now=NOW).stabilized == result
+
+
 @pytest.mark.parametrize(("current", "proposal", "result"), [(1, 100, 2), (5, 0, 3)], ids=["up", "down"])
 def test_min_policies(current: int, proposal: int, result: int) -> None:
     given = scaling(2, 60, 50, 60, 0)

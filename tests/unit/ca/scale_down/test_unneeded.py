@@ -59,6 +59,26 @@ def test_thresholds_follow_readiness() -> None:
     assert _update([], [_node("1")])[0].threshold == 5 * MINUTE
 
 
+def test_nodes_whose_group_tells_no_threshold_may_go_at_once() -> None:
+    """Where it cannot tell, the reason is kept, which holds them."""
+    nodes = [_node(f"{group}{ready}", ready=ready) for group in ("loose", "g") for ready in (True, False)]
+    groups = Groups([NodeGroup(id="g", nodes=["gTrue", "gFalse"], options_error="down")])
+    found = update_unneeded({}, map(NodeToRemove, nodes), groups=groups, options=_OPTIONS, now=N0)
+    assert [(item.threshold, item.threshold_error) for item in found] == [(0, None)] * 2 + [(0, "down")] * 2
+
+
+def test_what_simulation_found_is_kept() -> None:
+    plain, drained = NodeToRemove(_node("1")), NodeToRemove(_node("2"), drain=True)
+    told = [plain, drained, NodeToRemove(_node("3"), risky=True), NodeToRemove(_node("4"), on_completion=True)]
+    found = update_unneeded({}, told, groups=Groups(), options=_OPTIONS, now=N0)
+    assert [(item.name, item.drain, item.risky, item.on_completion) for item in found] == [
+        ("1", False, False, False),
+        ("2", True, False, False),
+        ("3", False, True, False),
+        ("4", False, False, True),
+    ]
+
+
 def _unneeded(
     name: str, *, drain: bool = False, ready: bool = True, threshold: float = 5, error: str | None = None
 ) -> UnneededNode:
@@ -135,6 +155,9 @@ def test_times_from_soft_taints() -> None:
     now = N0 // SECOND
     nodes = [tainted("2m", str(now - 120)), tainted("20m", str(now - 1200)), tainted("no", None), tainted("x", "soon")]
     assert load_from_taints(nodes, ttl=5 * MINUTE, now=N0) == {"2m": N0 - 2 * MINUTE}
+    for ttl in range(1, 130):
+        ages = [tainted(str(age), str(now - age)) for age in (0, ttl - 1, ttl, ttl + 1)]
+        assert {*load_from_taints(ages, ttl=ttl * SECOND, now=N0)} == {"0", str(ttl - 1), str(ttl)}
 
 
 def test_unremovable_nodes_are_tried_again_later() -> None:
