@@ -90,7 +90,7 @@ def _object(action: Get, value: object) -> bool:
 
 
 def _objects(action: List, value: object) -> bool:
-    wanted = _structs(action.api_version, action.kind)
+    wanted = _structs(action.read_as or action.api_version, action.kind)
     return isinstance(value, list | tuple) and all(isinstance(each, wanted) for each in value)
 
 

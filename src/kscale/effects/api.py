@@ -61,6 +61,7 @@ class List(msgspec.Struct, frozen=True, kw_only=True):
 
     ``namespace`` empty: of all; ``selector``: of labels, as text, empty: all; ``nodes``: only pods that are assigned to
     these nodes and have not ended. ``watched``: what the watch has brought so far, else from the API server.
+    ``read_as``, of what is not watched: the API group whose kinds the objects are, where they are served under another.
     """
 
     kind: str
@@ -69,6 +70,7 @@ class List(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] | None = None
     api_version: str = ""
     watched: bool = True
+    read_as: str = ""
 
 
 class Discover(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Final
 
 from kscale.objects.meta import KubeObject
 
-__all__ = ["KINDS", "find_kind", "group_of", "item_kind", "kind_of", "register"]
+__all__ = ["KINDS", "find_kind", "group_of", "item_kind", "kind_of"]
 
 _CORE: Final = "kscale.objects.core"
 _APPS: Final = "kscale.objects.apps"
@@ -67,13 +67,6 @@ An empty target is a version that is not read although others of its kind are.
 def group_of(api_version: str) -> str:
     """``apps`` of ``apps/v1``; empty for the core group."""
     return api_version.rpartition("/")[0]
-
-
-def register(api_version: str, kind: str, target: str) -> None:
-    """Add a kind: ``api_version`` is a group (all its versions) or group/version, ``target`` a ``module:Class``."""
-    KINDS[api_version, kind] = target
-    find_kind.cache_clear()
-    _names.cache_clear()
 
 
 @cache

@@ -11,6 +11,7 @@ import pytest
 from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
+from kscale.objects.kinds import find_kind
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, ProviderError
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.kubernetes.transport import Answer
@@ -272,6 +273,7 @@ def test_another_api_group_is_what_labels_and_annotations_begin_with() -> None:
         assert api.server.get(f"machinedeployments.{group}", "md", "fleet")["spec"]["replicas"] == 1
         marks = api.server.get(f"machines.{group}", "m1", "fleet")["metadata"]["annotations"]
         assert marks == {f"{group}/delete-machine": "2026-09-21T14:13:20Z"}
+        assert find_kind(f"{group}/v1", "Machine") is None  # other readers of this process know nothing of the group
     finally:
         api.end()
 

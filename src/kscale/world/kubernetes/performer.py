@@ -202,7 +202,7 @@ class Performer:
                 found, more, limit = [], "", 0  # it took too long: all at once
                 continue
             page = decoded(answer, _Items, call)
-            found += [_object(raw, resource) for raw in page.items or ()]
+            found += [_object(raw, resource, action.read_as) for raw in page.items or ()]
             more = page.metadata.continue_
             if not more:
                 return found
@@ -265,7 +265,7 @@ class Performer:
         return part
 
 
-def _object(raw: bytes | msgspec.Raw, resource: ServedResource) -> KubeObject:
-    found = from_json(raw, find_kind(resource.api_version, resource.kind) or KubeObject)
+def _object(raw: bytes | msgspec.Raw, resource: ServedResource, read_as: str = "") -> KubeObject:
+    found = from_json(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
     found.kind, found.api_version = resource.kind, resource.api_version
     return found

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from kscale.effects import Discover, GetScale, GetWhole, List, Moment, Patch, PutScale, to_text
 from kscale.errors import InputError, Problem
 from kscale.objects.autoscaling import Scale
-from kscale.objects.cluster_api import Machine, MachineDeployment, MachineOwner, MachinePool, MachineSet
+from kscale.objects.cluster_api import Machine, MachineOwner, MachinePool
 from kscale.objects.core import Node
 from kscale.objects.infrastructure import Infrastructure, read_infrastructure
-from kscale.objects.kinds import group_of, register
+from kscale.objects.kinds import group_of
 from kscale.objects.machine_groups import CLUSTER_API, MACHINE_KINDS, id_of_owner, machine_groups, owner_ids
 from kscale.objects.machine_templates import DEFAULT_ARCHITECTURE
 from kscale.objects.meta import KubeObject
@@ -108,9 +108,6 @@ class MachineGroupsCloud(Provider):
         self._nodes = nodes
         self._api_version = api_version
         self._api_group = group_of(api_version)
-        if self._api_group != CLUSTER_API:
-            for each in (Machine, MachineDeployment, MachineSet, MachinePool):
-                register(self._api_group, each.__name__, f"{each.__module__}:{each.__name__}")
         self._now = now
         self._discovery = discovery
         self._architecture = architecture
@@ -286,7 +283,7 @@ class MachineGroupsCloud(Provider):
         return f"{type(owner).__name__.lower()}s.{self._api_group}"
 
     def _list(self, kind: str) -> list[KubeObject]:
-        outcome = self._ask(List(kind=kind, api_version=self._api_version, watched=False))
+        outcome = self._ask(List(kind=kind, api_version=self._api_version, watched=False, read_as=CLUSTER_API))
         if kind == "MachinePool" and outcome.error is not None and outcome.error.is_not_found:
             return []  # not every management cluster serves them
         found: list[KubeObject] = value_of(outcome, f"couldn't list {kind}")
