@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kscale
 from builders import node, pod
 from kscale import ca
 from kscale.ca.expander.grpc import NO_CLIENT
@@ -21,6 +23,7 @@ from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from performing import performed
 
@@ -272,7 +275,36 @@ def test_prices_that_the_cloud_does_not_tell_leave_options_out() -> None:
     assert found.parts["ng3"]["stabilized_ratio"] == 2.0  # without what stabilizes it
     assert found.skipped == {name: f"Failed to calculate price for {name}: no such price" for name in ("ng1", "ng2")}
     assert filtered(no).survivors == []
-    assert ca.expand(options, "price", given_input).best is None  # there is nobody to ask
+
+
+_ASKING = ca.ExpanderInput(ask_prices=True)
+_BY_PRICE = ca.AutoscalingOptions(expander="price")
+_EMPTY = kscale.Cluster([])
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda: ca.expand([], "price", _ASKING),
+        lambda: kscale.scale_up(
+            _EMPTY, [], now=0, options=_BY_PRICE, inputs=ca.ScaleUpInputs(expander_input=_ASKING)
+        ),
+        lambda: ca.orchestrate(
+            _EMPTY.snapshot(),
+            [],
+            ca.ScaleUpGround(
+                groups=Groups(), nodes=[], templates={}, state=ca.LoopState().cluster, options=_BY_PRICE,
+                inputs=ca.OrchestratorInputs(expander_input=_ASKING),
+            ),
+            now=0,
+        ),
+        lambda: ca.run_once(_EMPTY, [], now=0, options=_BY_PRICE, inputs=ca.LoopInputs(expander_input=_ASKING)),
+    ],
+)  # fmt: skip
+def test_doors_with_nobody_to_ask_refuse_to_ask_for_prices(door: Callable[[], object]) -> None:
+    with pytest.raises(InputError, match="nobody is there to tell prices") as refused:
+        door()
+    assert [(each.object, each.field) for each in refused.value.problems] == [("ExpanderInput", "ask_prices")]
 
 
 @pytest.mark.parametrize(("nodes", "cores"), [(1, 1), (3, 2), (9, 4), (27, 8), (81, 16), (243, 32), (500, 32)])

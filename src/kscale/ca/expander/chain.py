@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 import msgspec
 
@@ -27,8 +26,8 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
-from kscale.errors import InputError
-from kscale.objects.nodegroup import NOT_IMPLEMENTED, ProviderError
+from kscale.errors import InputError, Problem
+from kscale.objects.nodegroup import ProviderError
 
 __all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps", "respond_with"]
 
@@ -118,24 +117,27 @@ def expand(
     ``given``: what expanders look at besides the options; ``rng`` settles ties, without it the first survivor is taken.
 
     ``rank`` answers for the ``grpc`` expander; without it there is no client and that expander keeps every option.
+    Raises :class:`InputError` for ``ask_prices`` without prices: nobody is there to be asked.
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
-    return as_if_done(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond_with(rank)).value
-
-
-_NO_PRICES: Final = ApiError(NOT_IMPLEMENTED)
+    respond = respond_with(given, rank)
+    return as_if_done(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond).value
 
 
 def respond_with(
-    rank: Rank | None, prices: TellPrices | None = None
+    given: ExpanderInput | None, rank: Rank | None, prices: TellPrices | None = None
 ) -> Callable[[Action], Ranking | Prices | ApiError]:
     """Answers the questions of a scale-up in a dry run: for an outside ranker, and for a cloud that tells prices, or
-    refuses to (:class:`~kscale.objects.nodegroup.ProviderError`)."""
+    refuses to (:class:`~kscale.objects.nodegroup.ProviderError`). Raises InputError where ``given`` wants a cloud asked
+    and there is none."""
+    if given is not None and given.ask_prices and given.prices is None and prices is None:
+        raise InputError(Problem("nobody is there to tell prices", object="ExpanderInput", field="ask_prices"))
 
     def respond(action: Action) -> Ranking | Prices | ApiError:
         if isinstance(action, GetPrices):
+            assert prices is not None  # else nothing asks
             try:
-                return _NO_PRICES if prices is None else prices(action)
+                return prices(action)
             except ProviderError as error:
                 return ApiError(error.message, reason=error.type)
         assert isinstance(action, RankOptions)

@@ -99,7 +99,8 @@ class ExpanderInput:
     - ``nodes``: the template node of each group.
     - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
     - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
-    - ``ask_prices``: where there are no ``prices`` the cloud is asked (:class:`~kscale.effects.GetPrices`).
+    - ``ask_prices``: where there are no ``prices`` the cloud is asked (:class:`~kscale.effects.GetPrices`). Doors that
+      act as if everything succeeded refuse it where they are not given who answers (``prices=`` of ``run_once``).
     - ``price_per_core_hour``, ``price_per_gib_hour``: what pods are worth by their requests, where a loop makes the
       prices out of those of the groups (:mod:`kscale.ca.expander.group_prices`); None: as the groups' own prices say.
     - ``gpu_label``: the node label that names the type of GPU: ``price`` counts nodes that have it as unfit, and the

@@ -68,7 +68,8 @@ def scale_up(
     expander keeps every option.
     """
     steps = scale_up_steps(cluster, groups, now=now, options=options, state=state, inputs=inputs)
-    done = as_if_done(steps, now=moment(now), respond=respond_with(rank))
+    given = inputs.expander_input if inputs is not None else None
+    done = as_if_done(steps, now=moment(now), respond=respond_with(given, rank))
     return done.value.with_events(done.events)
 
 

@@ -267,5 +267,6 @@ def orchestrate(
 ) -> Orchestration:
     """:func:`orchestrate_steps` as if everything succeeded: a dry run. ``rank`` answers for the grpc expander; without
     it that keeps every option."""
-    done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond_with(rank))
+    respond = respond_with(ground.inputs.expander_input, rank)
+    done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)
     return replace(done.value, events=done.events)

@@ -60,7 +60,7 @@ def run_once(
     actuator = given.actuator or actuator_of(state or LoopState(), snapshot, options, given)
     given = replace(given, actuator=actuator)
     steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
-    respond = answering(snapshot, has_instance or {}, respond_with(rank, prices))
+    respond = answering(snapshot, has_instance or {}, respond_with(given.expander_input, rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
     report.state = caught_up(report.state, actuator.tracker)
