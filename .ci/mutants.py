@@ -18,9 +18,7 @@ import sysconfig
 import tempfile
 import tomllib
 from pathlib import Path
-
-from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
+from typing import Required, TypedDict
 
 ROOT = Path(__file__).parents[1]
 INSTALLED = Path(sysconfig.get_path("purelib")) / "kscale"
@@ -29,6 +27,18 @@ SAME = re.compile(
     r"core/(ReplaceBinaryOperator_BitOr_\w+|ReplaceComparisonOperator_(Is_Eq|Eq_Is|IsNot_NotEq|NotEq_IsNot))$"
 )
 """Operators whose mutants mostly mean the same: types of annotations, comparisons with None."""
+
+LOOSER = re.compile(r"\b(strict|kw_only)=True\b")
+"""What refuses a call that nobody makes: without it every answer is the same."""
+
+
+class Entry(TypedDict, total=False):
+    """Of a module in mutants.toml: what should notice its mutants, and (line, mutant) pairs that mean the same."""
+
+    tests: Required[list[str]]
+    golden: list[str]
+    same: list[list[str]]
+
 
 CONFIGURATION = """
 [cosmic-ray]
@@ -41,7 +51,18 @@ name = "local"
 """
 
 
-def judges(entry: dict[str, list[str]]) -> list[str]:
+def means_the_same(difference: str, entry: Entry) -> bool:
+    """Whether a mutant, as a difference of one line, answers as the module does: no test can notice it."""
+    lines = [line for line in difference.splitlines() if re.match(r"[-+](?![-+]{2} )", line)]
+    removed, added = ([line[1:].strip() for line in lines if line[0] == sign] for sign in "-+")
+    if len(removed) != 1 or len(added) != 1:
+        return False
+    (was,), (is_now,) = removed, added
+    keywords_only = was == "*,"
+    return keywords_only or is_now == LOOSER.sub(r"\1=False", was) or [was, is_now] in entry.get("same", [])
+
+
+def judges(entry: Entry) -> list[str]:
     """The arguments of pytest for the tests and golden answers of an entry."""
     kinds = entry.get("golden", [])
     return [
@@ -51,10 +72,11 @@ def judges(entry: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def mutated(
-    module: str, entry: dict[str, list[str]], each: int, chance: random.Random, room: Path
-) -> tuple[int, list[str]]:
-    """How many mutants of a module were tried, and the differences of those that survived."""
+def mutated(module: str, entry: Entry, each: int, chance: random.Random, room: Path) -> tuple[int, list[str]]:
+    """How many mutants of a module were tried, and the differences of those that survived and should not have."""
+    from cosmic_ray.work_db import WorkDB, use_db  # only the session of mutants has it
+    from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
+
     command = " ".join([sys.executable, "-m pytest -q -x -p no:cacheprovider", *judges(entry)])
     found = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True, check=False)
     if found.returncode:
@@ -82,7 +104,7 @@ def mutated(
     cosmic_ray("exec")
     with use_db(session, WorkDB.Mode.open) as work:
         survived = [result.diff or job for job, result in work.results if result.test_outcome is TestOutcome.SURVIVED]
-    return len(kept), survived
+    return len(kept), [difference for difference in survived if not means_the_same(difference, entry)]
 
 
 def main() -> None:
@@ -99,7 +121,8 @@ def main() -> None:
         parser.error("kscale is installed from the repository's own files: they would be changed")
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     chance = random.Random(given.seed)
-    lines, tried, alive = [], 0, 0
+    lines, tried, alive, head = [], 0, 0, ""
+    given.report.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as room:
         for module, entry in table.items():
             if given.modules and module not in given.modules:
@@ -108,9 +131,8 @@ def main() -> None:
             tried, alive = tried + count, alive + len(survived)
             lines.append(f"== {module}: {len(survived)} of {count} survived\n")
             lines += [f"{difference}\n" for difference in survived]
-    head = f"{alive} of {tried} mutants survived (--each {given.each} --seed {given.seed})\n"
-    given.report.parent.mkdir(exist_ok=True)
-    given.report.write_text("\n".join([head, *lines]))
+            head = f"{alive} of {tried} mutants survived (--each {given.each} --seed {given.seed})\n"
+            given.report.write_text("\n".join([head, *lines]))  # who is interrupted has those so far
     sys.stdout.write(f"{head}{given.report}\n")
 
 

@@ -24,6 +24,13 @@ def test_every_module_that_is_mutated_is_there_with_its_tests() -> None:
     assert [path for path in named if not path.exists()] == []
 
 
+def test_mutants_that_mean_the_same_are_of_lines_that_are_there() -> None:
+    table = tomllib.loads((ROOT / ".ci" / "mutants.toml").read_text())
+    for module, entry in table.items():
+        lines = [line.strip() for line in (ROOT / "src/kscale" / module).read_text().splitlines()]
+        assert [was for was, _ in entry.get("same", []) if lines.count(was) != 1] == []
+
+
 def test_every_kernel_is_held_against_something() -> None:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
