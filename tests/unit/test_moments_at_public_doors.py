@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, get_origin
 from unittest.mock import MagicMock
@@ -18,6 +20,8 @@ import pytest
 
 import kscale
 from kscale import ca, drivers, effects, hpa, simulation, vpa
+from kscale.ca.provisioning_requests import Provisioning
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.errors import InputError
 
 OUTSIDE: Final = {
@@ -31,6 +35,17 @@ OUTSIDE: Final = {
     "Reconciled": "a result",
     "ScaleDownState": "kept state: its JSON is held against the schema",
     "HPAReport": "a record, with texts",
+    "ClusterStateRegistry": "kept state",
+    "IncorrectSize": "kept state",
+    "ScaleDownRequest": "kept state, made by register_scale_down",
+    "ScaleUpFailure": "kept state, made by register_failed_scale_up",
+    "ScaleUpRequest": "kept state, made by register_scale_up",
+    "UnregisteredNode": "kept state",
+    "ProvisioningState": "kept state",
+    "UpdaterState": "kept state",
+    "InjectedRequests": "a result",
+    "Orchestration": "a result",
+    "Replicas": "a result",
     "RecommendationReport": "a record, with texts",
 }
 INSTANCES: Final[dict[str, Callable[[], Any]]] = {
@@ -45,6 +60,14 @@ INSTANCES: Final[dict[str, Callable[[], Any]]] = {
     "Cluster": kscale.Cluster,
     "RemovalSimulator": lambda: ca.RemovalSimulator(kscale.Cluster().snapshot(), now=0),
     "Dump": lambda: hpa.Dump(),
+    "Provisioning": lambda: Provisioning(
+        kscale.Cluster().snapshot().informers,
+        ca.AutoscalingOptions(),
+        ca.LoopState().provisioning,
+        profile=None,
+        warnings=[],
+    ),
+    "HorizontalAutoscaler": HorizontalAutoscaler,
     "PrometheusHistory": lambda: kscale.series.PrometheusHistory(),
 }
 WRONG: Final = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1.5e9, True]  # noqa: DTZ001 (the point of the test)
@@ -52,11 +75,22 @@ RIGHT: Final = [datetime(2026, 1, 1, tzinfo=UTC), 1_795_348_800 * effects.SECOND
 
 
 def modules() -> Iterator[Any]:
-    """What the reference describes, and what the page on node groups does."""
-    for page in sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md")):
-        yield importlib.import_module(page.stem)
-    yield importlib.import_module("kscale.capacity.groups")
-    yield importlib.import_module("kscale.capacity.templates")
+    """What the reference describes, and every module that a page names."""
+    docs = Path(__file__).parents[2] / "docs"
+    names = {page.stem for page in (docs / "reference").glob("*.md")}
+    for page in docs.rglob("*.md"):
+        for name in re.findall(r"\bkscale(?:\.[a-zA-Z_0-9]+)+", page.read_text()):
+            parts = name.split(".")
+            names |= {".".join(parts[:size]) for size in range(1, len(parts) + 1)}
+    for name in sorted(names):
+        try:
+            found = find_spec(name)
+        except (ModuleNotFoundError, AttributeError):
+            found = None  # a name within a module
+        if found is not None:
+            module = importlib.import_module(name)
+            if hasattr(module, "__all__"):
+                yield module
 
 
 def of_moments(call: Any) -> list[str]:
@@ -65,7 +99,10 @@ def of_moments(call: Any) -> list[str]:
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [each.name for each in parameters if "Moment" in str(each.annotation) or each.name == "now"]
+    told = {each.name: str(each.annotation) for each in parameters}
+    for base in reversed(getattr(call, "__mro__", ())):  # of a struct's signature no names of types are told
+        told |= {name: str(type_) for name, type_ in getattr(base, "__annotations__", {}).items() if name in told}
+    return [name for name, type_ in told.items() if re.search(r"\bMoment\b", type_) or name == "now"]
 
 
 def doors() -> dict[str, tuple[Any, Any, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -26,6 +27,7 @@ from kscale.effects import (
     Progress,
     Steps,
     from_text,
+    moment,
 )
 from kscale.hpa.batch import Reconciled, reconcile_all
 from kscale.hpa.gathering import are_usual
@@ -119,8 +121,9 @@ class HorizontalAutoscaler:
 
     # -- where the stores live ---------------------------------------------------------------------------------------
 
-    def notice(self, change: Change, now: Moment) -> None:
+    def notice(self, change: Change, now: datetime | Moment) -> None:
         """Another HPA, or the target of one; the latter is looked at when its HPA is due."""
+        now = moment(now)
         if change.watch.kind == _KIND:
             self._changes.append((change, now))
             if self._repeats:
@@ -136,8 +139,9 @@ class HorizontalAutoscaler:
         self._take_in()
         return 0 if self.controller.ready else self.controller.next_due()
 
-    def observe(self, stores: Stores, now: Moment) -> HorizontalSight:
+    def observe(self, stores: Stores, now: datetime | Moment) -> HorizontalSight:
         """The HPAs that are due, and what they need of what is watched."""
+        now = moment(now)
         self._take_in()
         self._before, self._last, self._changed = None if self._last is None else self._last.found, None, {}
         hpas: list[HorizontalPodAutoscaler] = []
@@ -197,8 +201,9 @@ class HorizontalAutoscaler:
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
-    def steps(self, sight: HorizontalSight, now: Moment) -> Steps[None]:
+    def steps(self, sight: HorizontalSight, now: datetime | Moment) -> Steps[None]:
         """Reconciles what is due."""
+        now = moment(now)
         progress, controller = Progress(now), self.controller
         for key in sight.gone:
             controller.done(key, None, now=now)
@@ -259,9 +264,10 @@ class HorizontalAutoscaler:
         hpas = last.hpas.values()
         return LAST_TIME if are_usual(hpas) and not any(hpa.metadata.managed_fields for hpa in hpas) else ZERO_TIME
 
-    def repeat(self, now: Moment) -> Moment | None:
+    def repeat(self, now: datetime | Moment) -> Moment | None:
         """Takes a round for done in which all that was decided in the last is decided again; the moment at which it
         ends. None: it has to be run."""
+        now = moment(now)
         self._take_in()
         last, controller = self._last, self.controller
         if last is None or controller.waiting(now) != last.hpas.keys():

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.effects.moments import Moment
+from kscale.effects.moments import Moment, moment
 from kscale.effects.outcomes import ApiError
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
@@ -38,12 +38,16 @@ class HasInstances(msgspec.Struct, frozen=True):
 
 class GetPrices(msgspec.Struct, frozen=True, kw_only=True):
     """Ask what nodes and pods cost from ``start`` to ``end`` (``Pricing``: ``NodePrice`` and ``PodPrice``), in any
-    currency. ``pods``: their API data, whole."""
+    currency. ``pods``: their API data, whole. ``start`` and ``end`` may be given as aware datetimes, too."""
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[dict[str, Any], ...] = ()
     start: Moment
     end: Moment
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            msgspec.structs.force_setattr(self, name, moment(getattr(self, name), name))
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ The admission controller renews it (:func:`renew_status_steps`); the updater loo
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ from kscale.effects import (
     Wait,
     Within,
     from_text,
+    moment,
 )
 from kscale.objects.leases import Lease, LeaseSpec
 from kscale.objects.meta import ObjectMeta
@@ -43,11 +45,12 @@ _GIVEN_UP: Final = ApiError("timed out waiting for the condition")
 _A = TypeVar("_A", Get, Get | Create | Patch)
 
 
-def is_status_valid(lease: Lease, now: Moment, timeout: int) -> bool:
+def is_status_valid(lease: Lease, now: datetime | Moment, timeout: int) -> bool:
     """Whether the lease was made or renewed less than ``timeout`` nanoseconds ago.
 
     Raises ValueError for a time in the lease that is none.
     """
+    now = moment(now)
     made, renewed = from_text(lease.metadata.creation_timestamp), lease.spec.renew_time
     return made + timeout > now or (renewed is not None and from_text(renewed) + timeout > now)
 

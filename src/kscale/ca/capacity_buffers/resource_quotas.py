@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from fractions import Fraction
 from typing import Final
 
@@ -10,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.capacity_buffers.conditions import LIMITED_BY_QUOTAS, marked
-from kscale.effects import Moment
+from kscale.effects import Moment, moment
 from kscale.objects.capacity_buffers import CapacityBuffer
 from kscale.objects.core import Pod, PodAffinityTerm, PodTemplate
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement
@@ -39,13 +40,14 @@ def allocate_quotas(
     buffers: Iterable[CapacityBuffer],
     templates: Mapping[str, PodTemplate],
     quotas: Sequence[ResourceQuota],
-    now: Moment,
+    now: datetime | Moment,
 ) -> AllocatedQuotas:
     """Cuts the replicas of the buffers of one namespace, which share what its quotas leave, the first ones first.
 
     ``templates`` by ``namespace/name``. A quota counts the requests of the pods that are in its scope, by their plain
     names and as ``requests.NAME``, never the number of pods. A buffer that is not ready passes as it is.
     """
+    now = moment(now)
     found = AllocatedQuotas()
     reserved: dict[str, Amounts] = {}
     for buffer in buffers:

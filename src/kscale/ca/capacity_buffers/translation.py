@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec.structs import replace
 
 from kscale.ca.capacity_buffers.conditions import ACTIVE_STRATEGY, READY, marked, missing_template
 from kscale.ca.capacity_buffers.replicas import CapacityBufferError, buffer_replicas
-from kscale.effects import Moment
+from kscale.effects import Moment, moment
 from kscale.objects.capacity_buffers import CapacityBuffer, LocalObjectRef
 from kscale.objects.core import PodTemplate
 
@@ -14,7 +16,12 @@ __all__ = ["translate"]
 
 
 def translate(
-    buffer: CapacityBuffer, template: PodTemplate | None, *, scale: int | None = None, problem: str = "", now: Moment
+    buffer: CapacityBuffer,
+    template: PodTemplate | None,
+    *,
+    scale: int | None = None,
+    problem: str = "",
+    now: datetime | Moment,
 ) -> CapacityBuffer:
     """The buffer with the status of its spec: so many pods of that template, at its generation.
 
@@ -22,6 +29,7 @@ def translate(
     workload, whose replicas are ``scale``. None: there is none, and the buffer is not ready, for ``problem`` if that is
     given. Without news the very same object.
     """
+    now = moment(now)
     replicas, why = None, ""
     if template is None:
         why = problem or missing_template(buffer.spec.pod_template_ref)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kscale.ca.backoff import Backoff, backed_off
 from kscale.ca.cluster_state.state import ClusterStateRegistry
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import Moment
+from kscale.effects import Moment, moment
 
 __all__ = ["backoff_status", "is_cluster_healthy", "is_group_healthy", "is_safe_to_scale_up"]
 
 
 def backoff_status(
-    state: ClusterStateRegistry, group: str, now: Moment, *, has_template: bool = True
+    state: ClusterStateRegistry, group: str, now: datetime | Moment, *, has_template: bool = True
 ) -> Backoff | None:
     """The back-off in force for a group; a group without template is never in back-off."""
+    now = moment(now)
     return backed_off(state.backoffs, group, now) if has_template else None
 
 
@@ -44,9 +47,15 @@ def is_group_healthy(state: ClusterStateRegistry, group: str, options: Autoscali
 
 
 def is_safe_to_scale_up(
-    state: ClusterStateRegistry, group: str, now: Moment, options: AutoscalingOptions, *, has_template: bool = True
+    state: ClusterStateRegistry,
+    group: str,
+    now: datetime | Moment,
+    options: AutoscalingOptions,
+    *,
+    has_template: bool = True,
 ) -> bool:
     """Healthy and not in back-off."""
+    now = moment(now)
     if not is_group_healthy(state, group, options):
         return False
     return backoff_status(state, group, now, has_template=has_template) is None

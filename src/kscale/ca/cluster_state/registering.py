@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -10,7 +11,7 @@ from kscale.ca.backoff import ScaleUpError, record_failure
 from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import SECOND, Moment, duration, later
+from kscale.effects import SECOND, Moment, duration, later, moment
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 
@@ -28,12 +29,13 @@ SCALE_DOWN_TIMEOUT = 300 * SECOND
 
 
 def register_scale_up(
-    state: ClusterStateRegistry, group: NodeGroup, delta: int, now: Moment, options: AutoscalingOptions
+    state: ClusterStateRegistry, group: NodeGroup, delta: int, now: datetime | Moment, options: AutoscalingOptions
 ) -> ClusterStateRegistry:
     """After a group's size was raised by ``delta`` (or lowered: negative).
 
     A request grows by what is added; adding nodes starts its time anew. Ignored if the group's options cannot be read.
     """
+    now = moment(now)
     try:
         provision = duration(group.options_or(options.node_group_defaults).max_node_provision_time)
     except ProviderError:
@@ -54,8 +56,11 @@ def register_scale_up(
     return replace(state, scale_up_requests=requests)
 
 
-def register_scale_down(state: ClusterStateRegistry, group: str, node: str, now: Moment) -> ClusterStateRegistry:
+def register_scale_down(
+    state: ClusterStateRegistry, group: str, node: str, now: datetime | Moment
+) -> ClusterStateRegistry:
     """After the cloud accepted the deletion of a node."""
+    now = moment(now)
     request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
 
@@ -76,12 +81,13 @@ def register_failed_scale_up(
     group: str,
     error: ScaleUpError,
     delta: int,
-    now: Moment,
+    now: datetime | Moment,
     options: AutoscalingOptions,
     *,
     has_template: bool = True,
 ) -> ClusterStateRegistry:
     """After a scale-up failed. A group without template never enters back-off, as upstream has it."""
+    now = moment(now)
     failure = ScaleUpFailure(time=now, delta=delta, error=error)
     failures = {**state.failures, group: [*state.failures.get(group, []), failure]}
     backoffs = state.backoffs
@@ -98,9 +104,10 @@ def register_failed_scale_up(
 
 
 def register_candidates(
-    state: ClusterStateRegistry, unneeded: Iterable[str], groups: Groups, now: Moment
+    state: ClusterStateRegistry, unneeded: Iterable[str], groups: Groups, now: datetime | Moment
 ) -> ClusterStateRegistry:
     """After a pass of scale-down that found these nodes unneeded. A node of no group is left out."""
+    now = moment(now)
     candidates: dict[str, list[str]] = {}
     for name in unneeded:
         try:

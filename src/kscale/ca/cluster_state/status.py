@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from datetime import datetime
 from typing import Final, TypeVar
 
 from msgspec import UNSET
@@ -27,7 +28,7 @@ from kscale.ca.cluster_state.status_document import (
 )
 from kscale.ca.cluster_state.upcoming import is_scaling_up
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import SECOND, Moment, to_text
+from kscale.effects import SECOND, Moment, moment, to_text
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
@@ -49,7 +50,7 @@ def cluster_status(
     state: ClusterStateRegistry,
     groups: Groups,
     *,
-    now: Moment,
+    now: datetime | Moment,
     options: AutoscalingOptions,
     templates: Container[str] | None = None,
 ) -> ClusterAutoscalerStatus:
@@ -59,6 +60,7 @@ def cluster_status(
     is asked once a loop, and the answer kept. ``templates``: ids of groups that have one (None: all); of the others
     back-off is not known.
     """
+    now = moment(now)
     before = state.last_status
     known = {} if before is None or before.node_groups is UNSET else {each.name: each for each in before.node_groups}
     probed = _text(state.last_update, options)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from datetime import datetime
 
 import msgspec
 
 from kscale.ca.cluster_state.health import backoff_status
 from kscale.ca.cluster_state.state import ClusterStateRegistry
-from kscale.effects import Moment
+from kscale.effects import Moment, moment
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["UpcomingNodes", "is_scaling_up", "upcoming_count", "upcoming_nodes"]
@@ -40,13 +41,14 @@ def is_scaling_up(state: ClusterStateRegistry, group: str) -> bool:
 
 
 def upcoming_nodes(
-    state: ClusterStateRegistry, groups: Groups, now: Moment, *, templates: Container[str] | None = None
+    state: ClusterStateRegistry, groups: Groups, now: datetime | Moment, *, templates: Container[str] | None = None
 ) -> dict[str, UpcomingNodes]:
     """By group, in the provider's order, the nodes that are expected: asked for, not there, not in back-off.
 
     ``templates``: ids of groups that have a template (None: all have); of the others back-off is not known.
     A group that is still being created expects its whole target size (0 if that cannot be read).
     """
+    now = moment(now)
     found: dict[str, UpcomingNodes] = {}
     for group in groups:
         if group.upcoming:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from kscale.effects import Moment, to_text
+from kscale.effects import Moment, moment, to_text
 from kscale.objects.conditions import is_true
 from kscale.objects.meta import Condition
 from kscale.objects.provisioning_requests import ProvisioningRequest
@@ -43,13 +44,14 @@ def marked(
     type_: Kind,
     reason: str,
     message: str,
-    now: Moment,
+    now: datetime | Moment,
     *,
     holds: bool = True,
     observed: bool = True,
 ) -> ProvisioningRequest:
     """The request with a condition, which takes the place of the one of its type: with a time of its own, always, and,
     if ``observed``, with the generation of the request."""
+    now = moment(now)
     new = Condition(
         type=type_,
         status=str(holds),

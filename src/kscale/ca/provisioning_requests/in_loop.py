@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 import numpy as np
@@ -22,7 +23,7 @@ from kscale.ca.provisioning_requests.injection import (
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.provisioning_requests.state import ProvisioningState
 from kscale.ca.provisioning_requests.upkeep import upkeep_steps
-from kscale.effects import Delete, Emit, Moment, Progress, StepsOf, WriteStatus, duration
+from kscale.effects import Delete, Emit, Moment, Progress, StepsOf, WriteStatus, duration, moment
 from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
 from kscale.scheduling.place import PlaceResult
@@ -80,8 +81,9 @@ class Provisioning:
         """The hints of pods whose requests are there: a pod's UID is ``namespace/request-set-number``."""
         return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
 
-    def upkeep(self, now: Moment) -> StepsOf[WriteStatus | Delete, None]:
+    def upkeep(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
         """Ends what is too old."""
+        now = moment(now)
         done = yield from upkeep_steps(self.requests, now=now, instance=self._instance)
         self.warnings += done.warnings
 
@@ -131,8 +133,9 @@ class Provisioning:
         self.memory = replace(self.memory, booking_hints=simulator.hints)
         return placed
 
-    def batch(self, now: Moment) -> StepsOf[WriteStatus, list[tuple[ProvisioningRequest, list[Pod]]]]:
+    def batch(self, now: datetime | Moment) -> StepsOf[WriteStatus, list[tuple[ProvisioningRequest, list[Pod]]]]:
         """The requests that check capacity together."""
+        now = moment(now)
         found = yield from check_capacity_batch_steps(
             self.requests,
             self.memory.retries,

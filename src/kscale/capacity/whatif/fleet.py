@@ -17,6 +17,7 @@ from kscale.capacity.whatif.grammar import Scenario
 from kscale.capacity.whatif.records import ScenarioRow
 from kscale.capacity.whatif.running import Base, whatif
 from kscale.capacity.whatif.simulated import Simulate
+from kscale.effects import Moment, moment
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.reading import load
@@ -51,9 +52,12 @@ class Fleet:
 
     groups_file: str | None
     catalogue: Catalogue | None
-    now: datetime
+    now: datetime | Moment
     options: AutoscalingOptions
     simulate: Simulate | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "now", moment(self.now))
 
     def base(self, dump: str) -> Base:
         """The cluster of a dump as a base of scenarios. Raises InputError."""

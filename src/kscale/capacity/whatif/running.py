@@ -26,6 +26,7 @@ from kscale.capacity.whatif.records import BASELINE, ScenarioRow, WhatIfReport
 from kscale.capacity.whatif.sharing import Ahead, beginnings, question_of
 from kscale.capacity.whatif.simulated import Simulate
 from kscale.capacity.whatif.world import Place, World
+from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
@@ -45,7 +46,7 @@ class Base:
 
     cluster: Cluster
     groups: Sequence[NodeGroup]
-    now: datetime
+    now: datetime | Moment
     options: AutoscalingOptions = field(default_factory=AutoscalingOptions)
     catalogue: Catalogue | None = None
     folder: str | os.PathLike[str] = "."
@@ -53,6 +54,9 @@ class Base:
     mix_options: MixOptions | None = None
     simulate: Simulate | None = None
     source: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "now", moment(self.now))
 
     def world(self) -> World:
         """The base without edits."""

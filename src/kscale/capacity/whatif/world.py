@@ -11,6 +11,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.groups import members_of
 from kscale.capacity.prices import price_of
+from kscale.effects import Moment
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
@@ -44,7 +45,7 @@ class World:
     groups: tuple[NodeGroup, ...]
     options: AutoscalingOptions
     templates: Mapping[str, NodeTemplate]
-    now: datetime
+    now: datetime | Moment
     digest: tuple[str, ...] = ()
     profile: SchedulerProfile | None = None
     catalogue: Catalogue | None = None

@@ -6,6 +6,7 @@ Upstream: ``core/static_autoscaler.go`` (the times), ``core/scaledown/actuation/
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from kscale.ca.cluster_state import register_scale_down
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker, RegisteredChange
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.state import LoopState, register_group_change
-from kscale.effects import Moment
+from kscale.effects import Moment, moment
 
 __all__ = ["caught_up", "remember", "remember_start"]
 
@@ -34,11 +35,12 @@ def caught_up(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
     return replace(remember(state, tracker.take_registered()), deletions=tracker.deletions())
 
 
-def remember_start(state: LoopState, started: StartedDeletion, now: Moment) -> LoopState:
+def remember_start(state: LoopState, started: StartedDeletion, now: datetime | Moment) -> LoopState:
     """The state after a start; ``now`` is the moment of the loop. Only what fails before it goes on counts as failure.
 
     The caller works out the expected sizes anew when deletions have begun (:func:`kscale.ca.recalculate`).
     """
+    now = moment(now)
     memory = state.scale_down
     if started.result == "ScaleDownNodeDeleteStarted":
         memory = replace(memory, last_scale_down=now)
