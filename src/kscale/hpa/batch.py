@@ -176,7 +176,10 @@ class _Batch:
             state = _registered(self.chosen.rest[row])
             decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
             out = Running(row, decided.rest(), self.at, [], decided.observations, by_columns=True)
-            begins = not decided.writes
+            if not decided.writes:
+                counted, out.record = decided.ended()
+                out.observations += counted
+                out.begun = True
         else:
             steps = reconcile(
                 hpa,
@@ -188,9 +191,8 @@ class _Batch:
                 known=known,
             )
             out = Running(row, steps, self.at, works_it_out=known is None and rescales)
-            begins = not rescales
-        if begins:
-            out.go_on(None, self._answer)
+            if not rescales:
+                out.go_on(None, self._answer)
         return out
 
     def _read_columns(self) -> None:
@@ -262,10 +264,11 @@ class _Batch:
             answer = self._answer_anew
             running.go_on(None, answer)
         while running.action is not None:
-            yield from self._report_of(progress, running)
+            yield from self._tell(progress, running)
             outcome = yield from progress.act(running.action)
             running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late), answer)
-        yield from self._report_of(progress, running)
+        yield from self._tell(progress, running)
+        yield from progress.observe(*running.observations)  # once, and what it did is done by then
 
     def _answer_anew(self, of: Running, action: Any) -> Outcome | None:
         """As :meth:`_answer`, but the scale is read again before it is written."""
@@ -273,13 +276,10 @@ class _Batch:
             return None
         return self._answer(of, action)
 
-    def _report_of(self, progress: Progress, running: Running) -> Steps[None]:
+    def _tell(self, progress: Progress, running: Running) -> Steps[None]:
         events, running.events = running.events, []
-        observations, running.observations = running.observations, []
         if events:
             yield from progress.emit(*events)
-        if observations:
-            yield from progress.observe(*observations)
 
     def _report(self, runs: Sequence[Running]) -> Steps[None]:
         """What those have said that are done."""

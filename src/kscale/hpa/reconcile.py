@@ -97,10 +97,11 @@ class Decided:
     """The reconcile of an HPA that was decided over columns, as far as it gets without the world.
 
     ``hpa``, ``state``, ``now``, ``options``: as :func:`reconcile` has them; ``target``: the scale that ``known`` was
-    decided by. Its selector is where others look for it. ``observations``: what it has counted.
+    decided by. Its selector is where others look for it. ``observations``: what it has counted; ``writes``: whether a
+    size or a status is to be written.
     """
 
-    __slots__ = ("_desired", "_reconcile", "_rescales", "_target", "observations")
+    __slots__ = ("_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
 
     def __init__(
         self,
@@ -118,16 +119,18 @@ class Decided:
         self._rescales = self._desired != target.scale.spec.replicas
         if not self._rescales:
             self.observations.append(of.settle(target.scale.spec.replicas, self._desired))
-
-    @property
-    def writes(self) -> bool:
-        """Whether a size or a status is to be written."""
-        return self._rescales or self._reconcile.now.has_news()
+        self.writes = self._rescales or of.now.has_news()
 
     def rest(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, Reconciliation]:
         """What follows: the size and the status are written where they change."""
         of = self._reconcile
-        return of.resize(self._target, self._desired) if self._rescales else of.finish()
+        if self._rescales:
+            return of.resize(self._target, self._desired)
+        return of.write() if self.writes else of.end()
+
+    def ended(self) -> tuple[list[Observation], Reconciliation]:
+        """What :meth:`rest` counts and returns where nothing is written: it waits for nothing then."""
+        return self._reconcile.ended()
 
 
 @dataclass(slots=True)
@@ -156,23 +159,30 @@ class _Reconcile:
         target = yield from find_scale(self.now, mapper)
         if isinstance(target, NoScale):
             self.error_class = target.error_class
-            return (yield from self._end(target.error))
+            return (yield from self.end(target.error))
         self._read(target.scale)
         desired, error = yield from self._decide(target.scale)
         if desired is None:
-            return (yield from self._end(error))
+            return (yield from self.end(error))
         current = target.scale.spec.replicas
         if desired != current if self.proposal is not None else current != 0:
             return (yield from self.resize(target, desired, error))
         yield from self.now.progress.observe(self.settle(current, desired))
         return (yield from self.finish(error))
 
-    def _end(self, error: str) -> StepsOf[Observe, Reconciliation]:
+    def end(self, error: str = "") -> StepsOf[Observe, Reconciliation]:
+        """Counts it. ``error``: what upstream's sync returns."""
         labels = {"action": self.action, "error": self.error_class}
         progress = self.now.progress
         yield from progress.observe(Observation(name=RECONCILIATIONS, labels=labels))
         yield from progress.observe(seconds(RECONCILIATION_DURATION, self.now.now, progress.now, labels))
         return self._result(error)
+
+    def ended(self) -> tuple[list[Observation], Reconciliation]:
+        """What :meth:`end` counts and returns where nothing failed and nothing was waited for."""
+        labels, at = {"action": self.action, "error": self.error_class}, self.now.now
+        counted = Observation(name=RECONCILIATIONS, labels=labels)
+        return [counted, seconds(RECONCILIATION_DURATION, at, at, labels)], self._result("")
 
     def _stale(self, seen_version: str | None) -> str:
         """The error of an object older than what this controller wrote; a fresh one clears the record."""
@@ -257,7 +267,7 @@ class _Reconcile:
             now.set_sizes(current, now.status.desired_replicas, self.statuses)
             yield from now.write_status()
             self.error_class = "internal"
-            return (yield from self._end(f"failed to rescale {self._reference()}: {error}"))
+            return (yield from self.end(f"failed to rescale {self._reference()}: {error}"))
         yield from now.progress.observe(self.settle(current, desired, rescaled=True))
         return (yield from self.finish(pending))
 
@@ -270,12 +280,16 @@ class _Reconcile:
         return Observation(name=DESIRED_REPLICAS, value=float(desired), labels=labels)
 
     def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, Reconciliation]:
-        """Writes the status."""
-        error = yield from self.now.write_status()
+        """Writes the status if it says anything new."""
+        return (yield from (self.write(pending) if self.now.has_news() else self.end(pending)))
+
+    def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, Reconciliation]:
+        """Writes the status, which says something new."""
+        error = yield from self.now.write_news()
         if error:
             self.error_class = "internal"
             pending = f"failed to update status for {self.now.hpa.metadata.name}: {error}"
-        return (yield from self._end(pending))
+        return (yield from self.end(pending))
 
     def _minimum(self) -> int:
         minimum = self.now.hpa.spec.min_replicas

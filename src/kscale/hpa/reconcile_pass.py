@@ -98,8 +98,10 @@ class Pass:
 
     def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
         """Writes the status if it says anything new; the error's text if that fails."""
-        if not self.has_news():
-            return ""
+        return (yield from self.write_news()) if self.has_news() else ""
+
+    def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
+        """Writes the status, which says something new; the error's text if that fails."""
         written = msgspec.structs.replace(self.hpa, status=self.status)
         outcome = yield from self.progress.act(WriteStatus(to_v1(written) if self.options.legacy else written))
         if outcome.error is not None:

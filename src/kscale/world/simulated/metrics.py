@@ -233,7 +233,9 @@ class SimulatedMetrics:
         if not parts:
             return PodUsage.of([])
         known = self._joined.pop(asked, None)
-        if known is None or not known.is_of(parts):
+        if known is None or not known.is_of(parts):  # of the same pods another question may have been asked
+            known = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
+        if known is None:
             each = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
             known = _Joined.of(parts, PodUsage.joined(each))
         usage = known.later(last.at // SECOND * SECOND, values)
