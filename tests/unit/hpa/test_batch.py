@@ -303,8 +303,10 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
     )
     sizes: list[int] = []
     durations: list[float] = []
+    reports = 0
 
     def perform(action: Action, at: int) -> Outcome:
+        nonlocal reports
         if isinstance(action, GetMetric):
             return Outcome(at=at, value=PodUsage.of([from_dict(usage, PodMetrics)]))
         if isinstance(action, GetScale):
@@ -312,6 +314,7 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
         if isinstance(action, PutScale):
             sizes.append(action.replicas)
         if isinstance(action, Observe):
+            reports += 1
             durations.extend(each.value for each in action.observations if each.name.endswith("_seconds"))
         return Outcome(at=at)
 
@@ -321,6 +324,7 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
     assert (record.current_replicas, record.proposal, record.desired_replicas) == (since, 2, max(since, 2))
     assert sizes == ([2] if since == 1 else [])
     assert durations == [0.0, 1.0]
+    assert reports == 1, "all that is counted of one is told at once"
 
 
 def test_who_has_to_work_a_size_out_does_so_apart() -> None:

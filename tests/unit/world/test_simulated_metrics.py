@@ -173,6 +173,23 @@ def test_columns_tell_what_objects_tell() -> None:
             assert rows(columns) == rows(told)
 
 
+def test_what_two_ask_of_the_same_pods_is_put_together_once() -> None:
+    world = world_of(deployment(replicas=2), deployment("api", replicas=1))
+    for name in ("web", "api"):
+        world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
+    asked = [GetMetric(api="resource", namespace=namespace, columns=True) for namespace in ("shop", "")]
+    before: list[str] = []
+    for replicas in (2, 3):
+        scale(world, replicas)
+        run(world, 60)
+        one, other = (world.metrics.get(each) for each in asked)
+        assert one.keys is other.keys  # type: ignore[union-attr]  # both are columns
+        assert one.keys is not before
+        assert rows(one) == rows(other)
+        assert len(rows(one)) == replicas + 1
+        before = one.keys  # type: ignore[union-attr]
+
+
 def rows(usage: Any) -> list[Any]:
     """Key, labels, time, window and containers of each pod."""
     found = []
