@@ -127,9 +127,12 @@ def _moments(state: LoopState) -> set[Moment]:
     left: list[Any] = [state]
     while left:
         value = left.pop()
-        if isinstance(value, int):
+        of = type(value)
+        if of is int:  # what is there most comes first
             if value >= _A_MOMENT:
                 found.add(value)
+        elif of is str:
+            continue
         elif value is None or isinstance(value, str | ClusterAutoscalerStatus):
             continue  # a status only shows what stands elsewhere
         elif isinstance(value, msgspec.Struct):

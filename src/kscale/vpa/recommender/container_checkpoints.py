@@ -74,14 +74,16 @@ class ContainerCheckpoints:
         which = np.concatenate([each.slot for each in found])
         open_ = np.flatnonzero(store.window_end[which] > now)
         if len(open_):
-            target = [
-                np.array([own[name] for name in each.names], np.int64)[each.name]
-                for each, own in zip(found, rows.values(), strict=True)
-            ]
-            owner = np.repeat(np.arange(len(found)), [len(each.slot) for each in found])
+            # All names of all VPAs one after the other, so that one look finds the rows of all containers.
+            row_of = np.array(
+                [own[name] for each, own in zip(found, rows.values(), strict=True) for name in each.names], np.int64
+            )
+            begins = np.cumsum([0, *(len(each.names) for each in found)])[:-1]
+            owner = np.repeat(np.arange(len(found)), [len(each.slot) for each in found])[open_]
+            target = row_of[np.concatenate([each.name for each in found])[open_] + begins[owner]]
             chosen = which[open_]
             end = store.window_end[chosen]
             peak = np.maximum(store.memory_peak[chosen], store.oom_peak[chosen]).astype(np.float64)
-            merged.memory.add_samples(np.concatenate(target)[open_], peak, np.ones(len(open_)), end, subtract=True)
-            np.minimum.at(until, owner[open_], end)
+            merged.memory.add_samples(target, peak, np.ones(len(open_)), end, subtract=True)
+            np.minimum.at(until, owner, end)
         return until

@@ -130,6 +130,24 @@ class Load:
         queue = self.queues.get(key)
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
+    def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
+        """:meth:`used` of all workloads, by :meth:`names`."""
+        ready_of, found = self.pods.ready, {}
+        for key, usage in self.usage.items():
+            if key in self.queues:
+                found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
+                continue
+            ready, used = ready_of(key), {}
+            for name in sorted(usage) if len(usage) > 1 else usage:
+                each = usage[name]
+                value = each.signal.mean(begin, end)
+                used[name] = value if each.per_pod else value // ready if ready else 0
+            found[key] = used
+        for key in self.queues:
+            if key not in found:
+                found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
+        return found
+
     def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
         """How much each ready pod of a workload used of something (milli), on average; None: nothing is known."""
         found = self.usage.get(key, {}).get(name)

@@ -148,7 +148,7 @@ class SimulatedMetrics:
         if last is not None and pods == self._pods_then and now < self._steady_until:
             scrape = _Scrape(now, last.changes, last.used, last.external)
         else:
-            used, external = self._used(now), self._external(now)
+            used, external = self._load.used_by_all(now - self.pipeline.window, now), self._external(now)
             same = last is not None and pods == self._pods_then and used == last.used and external == last.external
             scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, external)
             self._steady_until = self._steady_from(now - self.pipeline.window)
@@ -162,13 +162,6 @@ class SimulatedMetrics:
         for metric in (each for metrics in self.external.values() for each in metrics):
             until = begin if metric.signal is None else min(until, metric.signal.flat_until(begin))
         return until
-
-    def _used(self, now: Moment) -> dict[Key, dict[str, int]]:
-        load, begin = self._load, now - self.pipeline.window
-        found: dict[Key, dict[str, int]] = {}
-        for key in {**load.usage, **load.queues}:
-            found[key] = {name: load.used(key, name, begin, now) or 0 for name in load.names(key)}
-        return found
 
     def _external(self, now: Moment) -> dict[tuple[str, str], list[int]]:
         return {key: [self._value(metric, now) for metric in metrics] for key, metrics in self.external.items()}
