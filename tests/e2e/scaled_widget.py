@@ -25,6 +25,7 @@ _WIDGET: Final = f"{GROUP}{_NAMESPACE}/widgets/web"
 _SET: Final = f"/apis/apps/v1{_NAMESPACE}/replicasets/web"
 _HPA: Final = f"/apis/autoscaling/v2{_NAMESPACE}/horizontalpodautoscalers"
 _VPA: Final = f"/apis/autoscaling.k8s.io/v1{_NAMESPACE}/verticalpodautoscalers"
+_WEBHOOK: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vpa-webhook-config"
 _CHECKPOINT: Final = f"/apis/autoscaling.k8s.io/v1{_NAMESPACE}/verticalpodautoscalercheckpoints/web-c"
 _TARGET: Final = {"apiVersion": "duel.example.com/v1", "kind": "Widget", "name": "web"}
 _LEAST: Final = "262144000"  # of what is recommended
@@ -178,9 +179,14 @@ class ScaledWidget:
             self.players[name].start()
 
     async def recommend(self) -> None:
-        """The recommender and the webhook begin, and there is a recommendation."""
+        """The recommender and the webhook begin, there is a recommendation, and pods that come get it.
+
+        The webhook is registered ten seconds after its beginning, once: an API server that comes back just then forbids
+        it as long as it does not know the roles, and the program ends, as upstream's does.
+        """
         self.start("vpa-admission", "vpa-recommender")
         await self.until(lambda: bool(self.target()))
+        await self.until(lambda: bool(self.plane.ask("GET", _WEBHOOK)))
 
 
 def played(
