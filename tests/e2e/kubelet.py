@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kscale.effects import Delete, Moment, Patch, to_text
+from kscale.effects import Action, ApiError, Delete, Moment, Patch, to_text
 from kscale.objects.core import Pod
 from kscale.objects.decode import to_dict
 from kscale.objects.quantity import Quantity
@@ -19,6 +19,7 @@ from kscale.world.protocols import Change, Clock, Watch
 __all__ = ["FakeKubelet"]
 
 _BOUND = Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName!=", typed=True)
+_AGAIN = 0.2
 
 
 class FakeKubelet:
@@ -95,23 +96,31 @@ class FakeKubelet:
         await self._tell(pod, {"containerStatuses": statuses})
 
     async def _tell(self, pod: Pod, status: dict[str, Any]) -> None:
-        await self._performer(
+        await self._insist(
             Patch(
                 kind="Pod",
                 name=pod.name,
                 namespace=pod.namespace,
                 type="strategic",
                 subresource="status",
-                patch={"status": status},
+                patch={"metadata": {"uid": pod.metadata.uid}, "status": status},
             )
         )
 
     async def _end(self, pod: Pod) -> None:
         await asyncio.sleep(self._ending)
         uid = pod.metadata.uid
-        await self._performer(
-            Delete(kind="Pod", name=pod.name, namespace=pod.namespace, uid=uid, grace_period_seconds=0)
-        )
+        await self._insist(Delete(kind="Pod", name=pod.name, namespace=pod.namespace, uid=uid, grace_period_seconds=0))
+
+    async def _insist(self, action: Action) -> None:
+        """Again and again until the API server has said yes or no: it may be away, and nobody else would do it."""
+        while (error := (await self._performer(action)).error) is not None and _may_pass(error):
+            await asyncio.sleep(_AGAIN)
+
+
+def _may_pass(error: ApiError) -> bool:
+    """Nothing was decided: no connection, or a server that has just begun."""
+    return error.code in (0, 429) or error.code >= 500
 
 
 def _resources(pod: Pod) -> dict[str, Any]:
