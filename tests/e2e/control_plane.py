@@ -118,7 +118,7 @@ class ControlPlane:
             self._start_etcd()
             self.start_apiserver()
             if self._scheduler:
-                self.start_scheduler(f"--kubeconfig={self.kubeconfig}", "--leader-elect=false")
+                self.start_scheduler()
             if self._controllers:
                 key = f"--service-account-private-key-file={self.directory / 'account.key'}"
                 only = f"--controllers={','.join(self._controllers)}"
@@ -152,8 +152,9 @@ class ControlPlane:
             process.wait()
 
     def start_scheduler(self, *flags: str) -> None:
-        """Starts kube-scheduler, and waits until it is there; ``flags``: its configuration."""
-        self._start("scheduler", "kube-scheduler", *flags, *self._asks(), *self._serving("scheduler"))
+        """Starts kube-scheduler (again), and waits until it is there; ``flags``: its configuration, if it has one."""
+        usual = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false")
+        self._start("scheduler", "kube-scheduler", *(flags or usual), *self._asks(), *self._serving("scheduler"))
         self._wait("scheduler", "/healthz")
 
     def _asks(self) -> list[str]:
