@@ -177,7 +177,7 @@ def test_objects_that_were_never_initialised(make: Any) -> None:
         for arguments in ((), (0,), (np.zeros(1), np.zeros(1, np.int64)), (0, 1.0), (np.zeros(1, np.int64), 0.5)):
             try:
                 method(*arguments)
-            except REFUSED:
+            except (*REFUSED, DeprecationWarning):  # NumPy 2.0 takes an array of one for a number, and warns
                 continue
     with pytest.raises(REFUSED):
         _engine.Engine(1).add(_engine.Template.__new__(_engine.Template))

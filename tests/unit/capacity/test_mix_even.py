@@ -66,15 +66,19 @@ def mixture(seed: int) -> BinKinds:
     return BinKinds.of(demand, count, [[200, 200], [100, 60]], [200, 70], allowed=allowed, max_per_bin=most)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_small_items_lose_next_to_nothing(seed: int) -> None:
-    kinds = mixture(seed)
-    packed, proof = evenly(kinds, Effort()), Fluid(kinds).bound()
-    assert packed is not None
-    assert proof is not None
-    looked_at(kinds, packed)
-    assert not packed.missing.any()
-    assert packed.cost(kinds) <= proof.value * 1.02
+def test_small_items_lose_next_to_nothing() -> None:
+    """All together. Of flows that cost the same each version of the solver has its own, and one of these instances may
+    need a bin or two more for it: of 20 none lost over 2.1 % with HiGHS 1.16, none over 2.8 % with 1.15."""
+    cost = proven = 0
+    for kinds in map(mixture, range(10)):
+        packed, proof = evenly(kinds, Effort()), Fluid(kinds).bound()
+        assert packed is not None
+        assert proof is not None
+        looked_at(kinds, packed)
+        assert not packed.missing.any()
+        assert packed.cost(kinds) <= proof.value * 1.03
+        cost, proven = cost + packed.cost(kinds), proven + proof.value
+    assert cost <= proven * 1.012
 
 
 def test_too_many_kinds_are_left_to_others() -> None:
