@@ -7,8 +7,10 @@ from typing import Final
 
 import msgspec
 
-from kscale.effects import SECOND, ZERO_TIME, from_text
+from kscale.effects import SECOND, ZERO_TIME
+from kscale.objects.conditions import changed_at
 from kscale.objects.core import Node
+from kscale.objects.times import moment_in
 
 __all__ = [
     "DELETION_CANDIDATE_TAINT",
@@ -52,7 +54,8 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 def readiness(node: Node) -> Readiness:
-    """Ready unless the Ready condition is missing, False or Unknown, or the disk or network says otherwise."""
+    """Ready unless the Ready condition is missing, False or Unknown, or the disk or network says otherwise. Raises
+    InputError for what is no time."""
     conditions = node.status.conditions
     if not any(condition.type == "Ready" for condition in conditions):
         return Readiness(ready=False, known=False)
@@ -60,17 +63,17 @@ def readiness(node: Node) -> Readiness:
     for condition in conditions:
         if condition.type not in ("Ready", *_TROUBLES):
             continue
-        last = max(last, from_text(condition.last_transition_time))
+        last = max(last, changed_at(node, condition))
         bad = _NOT_TRUE if condition.type == "Ready" else ("True",)
         if condition.status in bad:
             ready = False
             if condition.type == "Ready":
                 reason = condition.reason
-    for taint in node.spec.taints:
+    for number, taint in enumerate(node.spec.taints):
         if taint.key in _NOT_READY_TAINTS:
             ready = False
             if taint.time_added is not None:
-                last = max(last, from_text(taint.time_added))
+                last = max(last, moment_in(node, taint.time_added, f"spec.taints[{number}].timeAdded"))
     return Readiness(ready=ready, last_transition=last, reason=reason)
 
 

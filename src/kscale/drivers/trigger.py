@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from kscale.effects import SECOND, ZERO_TIME, Moment, duration, from_text
+from kscale.effects import SECOND, ZERO_TIME, Moment, duration
+from kscale.objects.conditions import changed_at
 from kscale.objects.core import Pod
 from kscale.objects.durations import format_duration
 
@@ -28,7 +29,7 @@ def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
     condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
     if condition is None or condition.status != "False" or condition.reason != "Unschedulable":
         return False
-    return from_text(condition.last_transition_time) + _RECENT >= now
+    return changed_at(pod, condition) + _RECENT >= now
 
 
 class LoopTrigger:

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _replicas
-from kscale.effects import ZERO_TIME, Moment, from_text
+from kscale.effects import ZERO_TIME, Moment
 from kscale.hpa.options import HPAOptions
+from kscale.objects.conditions import changed_at
 from kscale.objects.core import Container, Pod
 from kscale.objects.requests import demand, is_pod_level_resource, is_sidecar
+from kscale.objects.times import moment_in
 
 __all__ = ["GROUPS", "PodColumns", "Sample", "SampleColumns", "group_pods", "pod_request", "pod_requests"]
 
@@ -61,11 +63,11 @@ class PodColumns:
             for condition in status.conditions:
                 if condition.type == "Ready":
                     flags[2, i] = _READY.get(condition.status, 3)
-                    times[1, i] = from_text(condition.last_transition_time)
+                    times[1, i] = changed_at(pod, condition)
                     break
             if status.start_time is not None:
                 flags[3, i] = 1
-                times[0, i] = from_text(status.start_time)
+                times[0, i] = moment_in(pod, status.start_time, "status.startTime")
         return cls(flags[0], flags[1], flags[2], flags[3], times[0], times[1])
 
     def __len__(self) -> int:

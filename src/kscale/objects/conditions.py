@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import Condition
+from kscale.objects.times import moment_in, moment_of
 
-__all__ = ["find", "is_true", "node_ready_condition", "pod_ready", "resize_infeasible", "with_condition"]
+__all__ = ["changed_at", "find", "is_true", "node_ready_condition", "pod_ready", "resize_infeasible", "with_condition"]
 
 
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
@@ -18,6 +20,30 @@ def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
         if condition.type == type_:
             return condition
     return None
+
+
+class _WithConditions(Protocol):
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def status(self) -> _Status: ...
+
+
+class _Status(Protocol):
+    @property
+    def conditions(self) -> list[Condition]: ...
+
+
+def changed_at(obj: _WithConditions, condition: Condition) -> int:
+    """When the status of one of an object's conditions changed, in nanoseconds (absent: ``ZERO_TIME``). Raises
+    InputError with the object and the field for what is no time."""
+    try:
+        return moment_of(condition.last_transition_time)
+    except ValueError:
+        place = next(i for i, each in enumerate(obj.status.conditions) if each is condition)
+        field = f"status.conditions[{place}].lastTransitionTime"
+        return moment_in(obj, condition.last_transition_time, field)
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from kscale.errors import InputError, Problem
 
-__all__ = ["duration", "format_time", "micro_time", "moment", "nanoseconds", "seconds", "to_datetime"]
+__all__ = ["duration", "format_time", "micro_time", "moment", "moment_in", "nanoseconds", "seconds", "to_datetime"]
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
@@ -44,6 +44,19 @@ def moment_of(text: str | None) -> int:
     """Nanoseconds since 1970 within int64: absent is :data:`ZERO_TIME`, and so is all before the year 1678. Raises
     ValueError for what is no time."""
     return min(max(nanoseconds(text), ZERO_TIME), _LAST) if text else ZERO_TIME
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+def moment_in(obj: _Keyed, text: str | None, field: str) -> int:
+    """:func:`moment_of` a ``field`` of an object. Raises InputError with both for what is no time."""
+    try:
+        return moment_of(text)
+    except ValueError as error:
+        raise InputError(Problem(str(error), "", f"{type(obj).__name__} {obj.key}", field)) from None
 
 
 _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)

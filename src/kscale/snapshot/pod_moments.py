@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kscale.errors import InputError, Problem
-from kscale.objects.conditions import find
+from kscale.objects.conditions import changed_at, find
 from kscale.objects.core import Pod
-from kscale.objects.times import moment_of
+from kscale.objects.times import ZERO_TIME, moment_in
 from kscale.snapshot.record import READY
 
 __all__ = ["COLUMNS", "PHASES", "PodMoments", "version_number"]
@@ -39,10 +38,10 @@ class PodMoments(NamedTuple):
         metadata, status = pod.metadata, pod.status
         ready = find(status.conditions, "Ready")
         return cls(
-            _moment(pod, metadata.creation_timestamp, "metadata.creationTimestamp"),
-            _moment(pod, status.start_time, "status.startTime"),
-            _moment(pod, metadata.deletion_timestamp, "metadata.deletionTimestamp"),
-            _moment(pod, None if ready is None else ready.last_transition_time, "status.conditions.lastTransitionTime"),
+            moment_in(pod, metadata.creation_timestamp, "metadata.creationTimestamp"),
+            moment_in(pod, status.start_time, "status.startTime"),
+            moment_in(pod, metadata.deletion_timestamp, "metadata.deletionTimestamp"),
+            ZERO_TIME if ready is None else changed_at(pod, ready),
             0 if ready is None else _READY.get(ready.status, _OTHER),
             _PHASE.get(status.phase, 0),
             version_number(metadata.resource_version),
@@ -52,13 +51,6 @@ class PodMoments(NamedTuple):
 
 COLUMNS: Final = PodMoments._fields[:-1]
 """The columns, without the text."""
-
-
-def _moment(pod: Pod, text: str | None, field: str) -> int:
-    try:
-        return moment_of(text)
-    except ValueError as error:
-        raise InputError(Problem(str(error), "", f"Pod {pod.key}", field)) from None
 
 
 def version_number(text: str) -> int:

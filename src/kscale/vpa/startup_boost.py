@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.effects import PatchOperation, from_text
+from kscale.effects import PatchOperation
 from kscale.errors import KscaleError
 from kscale.objects import conditions
 from kscale.objects.base import ResourceList
@@ -148,7 +148,7 @@ def expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[str]:
     ready = conditions.find(pod.status.conditions, "Ready")
     if ready is None or ready.status != "True":
         return []
-    since = from_text(ready.last_transition_time)
+    since = conditions.changed_at(pod, ready)
     expired = []
     for name in boost_annotations(pod):
         seconds = _duration(name, vpa)

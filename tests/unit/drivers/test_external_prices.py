@@ -121,6 +121,20 @@ def test_a_provider_that_tells_no_prices(client: ExternalGroups, monkeypatch: py
     assert chosen(client)[0] is None
 
 
+@pytest.mark.parametrize(
+    "told",
+    [Prices(), Prices(nodes=(1.0, 2.0)), Prices(pods=(1.0,)), Prices(nodes=("dear",))],  # type: ignore[arg-type]  # what is wrong
+)
+def test_a_provider_that_answers_something_else_is_named(
+    client: ExternalGroups, cloud: Priced, monkeypatch: pytest.MonkeyPatch, told: Prices
+) -> None:
+    (group, _) = client.refresh()
+    monkeypatch.setattr(cloud, "prices", lambda _: told)
+    (found,) = client.prices(GetPrices(nodes=(group.node_template.node,), start=0, end=SECOND)).nodes
+    assert isinstance(found, ApiError)
+    assert "priced: Prices: nodes: asked about a node the provider says Prices(" in found.message
+
+
 def test_a_pod_that_cannot_be_sent_has_no_price_and_the_others_have(client: ExternalGroups) -> None:
     good: dict[str, Any] = {"spec": {"containers": [{"resources": {"requests": {"cpu": "2"}}}]}}
     bad: dict[str, Any] = {"spec": {"priority": "high"}}

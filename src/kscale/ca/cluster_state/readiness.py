@@ -15,10 +15,12 @@ from kscale.ca.node_lists import RESOURCE_NOT_READY
 from kscale.ca.node_readings import NodeReadings
 from kscale.ca.nodes import life_of, readiness
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import SECOND, Moment, duration, from_text, later
+from kscale.effects import SECOND, Moment, duration, later
+from kscale.objects.conditions import changed_at
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.nodegroups import Groups
+from kscale.objects.times import moment_in
 
 _NOT_STARTED_1_3: Final = {("Ready", "False"), ("OutOfDisk", "True"), ("NetworkUnavailable", "True")}
 _SET_WITHIN_1_3: Final = 120 * SECOND
@@ -101,7 +103,7 @@ def _kinds(node: Node, gone: bool, suspended: bool, young_since: int) -> tuple[s
         return ("deleted",)
     if suspended:
         return ("suspended",)
-    if from_text(node.metadata.creation_timestamp) > young_since:
+    if moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") > young_since:
         return ("not_started",)
     return ("unready", "resource_unready") if readiness(node).reason == RESOURCE_NOT_READY else ("unready",)
 
@@ -111,9 +113,9 @@ def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
     too long (``LongNotStarted``) counts as unready wherever anything is counted."""
     if gone:
         return ("deleted",)
-    made = from_text(node.metadata.creation_timestamp)
+    made = moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
     starting = any(
-        (each.type, each.status) in _NOT_STARTED_1_3 and from_text(each.last_transition_time) - made < _SET_WITHIN_1_3
+        (each.type, each.status) in _NOT_STARTED_1_3 and changed_at(node, each) - made < _SET_WITHIN_1_3
         for each in node.status.conditions
     )
     if not starting:

@@ -11,8 +11,8 @@ from kscale.ca.provisioning_requests.conditions import FAILED, PROVISIONED, acce
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.provisioning_requests.pods import MissingTemplatesError
 from kscale.ca.provisioning_requests.state import RetryTimes
-from kscale.effects import SECOND, Moment, Progress, StepsOf, WriteStatus, from_text, later
-from kscale.objects.conditions import find
+from kscale.effects import SECOND, Moment, Progress, StepsOf, WriteStatus, later
+from kscale.objects.conditions import changed_at, find
 from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
 
@@ -132,7 +132,7 @@ def _is_available(request: ProvisioningRequest, retries: RetryTimes, backoff: Re
         return False
     known = retries.pop(uid, None)
     wait = backoff.first if known is None else known
-    due = later(from_text(provisioned.last_transition_time), wait) < now
+    due = later(changed_at(request, provisioned), wait) < now
     if due or known is not None:
         retries[uid] = min(2 * wait, backoff.last) if due else wait
     if 0 < backoff.most < len(retries):

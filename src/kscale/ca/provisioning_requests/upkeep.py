@@ -9,9 +9,10 @@ import msgspec
 from kscale.ca.provisioning_requests.classes import is_supported
 from kscale.ca.provisioning_requests.conditions import BOOKING_EXPIRED, FAILED, PROVISIONED, has, marked
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
-from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, from_text, later
-from kscale.objects.conditions import find
+from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, later
+from kscale.objects.conditions import changed_at, find
 from kscale.objects.provisioning_requests import ProvisioningRequest
+from kscale.objects.times import moment_in
 
 __all__ = ["Upkeep", "upkeep_steps"]
 
@@ -48,9 +49,9 @@ def upkeep_steps(requests: LoopRequests, *, now: Moment, instance: str = "") -> 
             continue
         provisioned = find(request.status.conditions, PROVISIONED)
         if provisioned is not None and provisioned.status == "True":
-            if _over(provisioned.last_transition_time, _BOOKED_FOR, now):
+            if _over(changed_at(request, provisioned), _BOOKED_FOR, now):
                 expired.append(request)
-        elif len(failed) < _MOST - len(expired) and _over(request.metadata.creation_timestamp, _WEEK, now):
+        elif len(failed) < _MOST - len(expired) and _over(_made(request), _WEEK, now):
             failed.append(request)
     for request in expired:
         reason, text = "CapacityReservationTimeExpired", "Capacity reservation time is expired"
@@ -63,14 +64,18 @@ def upkeep_steps(requests: LoopRequests, *, now: Moment, instance: str = "") -> 
         _note(found, found.failed, "failed to add Failed condition to", request, refusal)
     for request in requests:
         ended = (find(request.status.conditions, type_) for type_ in (PROVISIONED, FAILED))
-        if any(each is not None and _over(each.last_transition_time, _WEEK, now) for each in ended):
+        if any(each is not None and _over(changed_at(request, each), _WEEK, now) for each in ended):
             refusal = yield from requests.delete(p, request)
             _note(found, found.deleted, "Couldn't delete old", request, refusal)
     return found
 
 
-def _over(since: str | None, length: int, now: Moment) -> bool:
-    return later(from_text(since), length) < now
+def _made(request: ProvisioningRequest) -> Moment:
+    return moment_in(request, request.metadata.creation_timestamp, "metadata.creationTimestamp")
+
+
+def _over(since: Moment, length: int, now: Moment) -> bool:
+    return later(since, length) < now
 
 
 def _note(found: Upkeep, done: list[str], what: str, request: ProvisioningRequest, refusal: str) -> None:

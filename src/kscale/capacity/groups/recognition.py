@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kscale.effects import SECOND, ZERO_TIME, Moment, from_text, moment
+from kscale.effects import SECOND, ZERO_TIME, Moment, moment
+from kscale.objects.conditions import changed_at
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 
@@ -168,7 +169,7 @@ def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
         elif condition.status == "True":
             return False
         if time is not None and condition.last_transition_time:
-            since = max(since, from_text(condition.last_transition_time))
+            since = max(since, changed_at(node, condition))
     if not ready or any(taint.key in _UNREADY_TAINTS for taint in taints):
         return False
     return time is None or since + _READY_FOR < time

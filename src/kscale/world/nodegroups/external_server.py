@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from kscale.effects import ApiError
-from kscale.errors import InputError
+from kscale.effects import ApiError, GetPrices
+from kscale.effects.answers import ANSWERS
+from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
 from kscale.world.nodegroups.external_messages import (
@@ -145,7 +146,12 @@ class ExternalServer(RpcServer):
         return {"targetSize": len(group.nodes) if group.target_size is None else group.target_size}
 
     def _price(self, request: Any) -> dict[str, Any]:
-        told = self._groups.prices(price_question(request))
+        question, answer = price_question(request), ANSWERS[GetPrices]
+        told = self._groups.prices(question)
+        if not answer.fits(question, told):
+            asked, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
+            text = f"asked about {asked} the provider says {told!r:.200}: {answer.words} expected"
+            raise InputError(Problem(text, self._groups.name, "Prices", where))
         (price,) = (*told.nodes, *told.pods)
         if isinstance(price, ApiError):
             raise ProviderError(price.message)
