@@ -41,6 +41,7 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.meta import KubeObject
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
+from kscale.snapshot.collector import collector_at_ease
 from kscale.snapshot.pod_index import PodIndex
 from kscale.world.protocols import Change, GoesBy, Stores, Watch
 
@@ -52,6 +53,7 @@ _KIND: Final = "HorizontalPodAutoscaler"
 _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
 _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
 _FRESH: Final = 4  # sync periods
+_OBJECTS: Final = 50  # what a round makes of one HPA, nearly all of which it lets go of at its end, are not so many
 _LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
 
 HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
@@ -204,6 +206,12 @@ class HorizontalAutoscaler:
     def steps(self, sight: HorizontalSight, now: datetime | Moment) -> Steps[None]:
         """Reconciles what is due."""
         now = moment(now)
+        objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
+        del sight  # it goes with the round, before the collector looks again
+        with collector_at_ease(objects):
+            yield from steps
+
+    def _steps(self, sight: HorizontalSight, now: Moment) -> Steps[None]:
         progress, controller = Progress(now), self.controller
         for key in sight.gone:
             controller.done(key, None, now=now)
@@ -242,6 +250,7 @@ class HorizontalAutoscaler:
                 Observation(name=_LEFT_ALONE.name, value=float(len(self._left_alone))),
                 *controller.queue_metrics.observations(progress.now),
             )
+        self._take_in()  # objects as they were before are held no longer
 
     # -- rounds that are left out --------------------------------------------------------------------------------------
 

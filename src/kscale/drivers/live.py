@@ -182,6 +182,7 @@ class Live:
         steps are taken on the loop, too, which lets others take their turn every few milliseconds."""
         scope = scope or self.scope
         steps = machine(self._clock.now())
+        del machine  # what it was made of is its own by now
         outcome: Outcome | None = None
         try:
             while True:
@@ -194,6 +195,7 @@ class Live:
                 if isinstance(found, Done):
                     return found.value
                 outcome = await self._act(found, scope, spent)
+                del found, taken  # and all the company that it may have been
         finally:
             steps.close()
 
@@ -288,16 +290,18 @@ async def drive(
             except TimeoutError:
                 continue
 
+    async def begun() -> Machine:
+        await stores.caught_up()
+        async with live.turn:
+            before()
+            return partial(driver.steps, driver.observe(stores, clock.now()))
+
     unsubscribe = stores.subscribe(told)
     try:
         while live.scope.error is None:
             if await live.scope.limit(until_due()) is not None:
                 return
-            await stores.caught_up()
-            async with live.turn:
-                before()
-                sight = driver.observe(stores, clock.now())
-            await live.run(partial(driver.steps, sight), spent=spent.append)
+            await live.run(await begun(), spent=spent.append)
             observe(Observation(name=_DECISION, value=sum(spent) / _SECOND, labels=labels))
             spent.clear()
     finally:

@@ -155,7 +155,8 @@ class _Batch:
             turns.setdefault(hpa.namespace, len(turns))
         live = [each for each in runs if each.record is None and each.problem is None]
         live.sort(key=lambda each: (not self.rescales[each.row], turns[self.hpas[each.row].namespace]))
-        machines = [partial(self._apart if each.works_it_out else self._live, each) for each in live]
+        alone, apart = self._live, self._apart
+        machines = [partial(apart if each.works_it_out else alone, each) for each in live]
         yield from self.progress.together(machines, at_most=at_most, brief=True)
         return self._result(runs)
 

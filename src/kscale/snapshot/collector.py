@@ -26,24 +26,27 @@ def collector_paused() -> Iterator[None]:
 
 
 class _Ease:
-    """Who wants the collector at ease, in all threads: the first sets its threshold, the last puts it back."""
+    """Who wants the collector at ease, in all threads: the first and who wants more set its threshold, the last puts it
+    back."""
 
     def __init__(self) -> None:
-        self._lock, self._users, self._before = Lock(), 0, 0
+        self._lock, self._users, self._before, self._set = Lock(), 0, 0, 0
 
-    def begin(self) -> None:
+    def begin(self, objects: int) -> None:
         with self._lock:
             self._users += 1
+            now, *others = gc.get_threshold()
             if self._users == 1:
-                self._before, *others = gc.get_threshold()
-                if 0 < self._before < _AT_EASE:
-                    gc.set_threshold(_AT_EASE, *others)
+                self._before = self._set = now
+            if 0 < now < objects and now == self._set:  # else somebody has set it meanwhile
+                self._set = objects
+                gc.set_threshold(objects, *others)
 
     def end(self) -> None:
         with self._lock:
             self._users -= 1
             now, *others = gc.get_threshold()
-            if self._users == 0 and now == _AT_EASE:  # else somebody has set it meanwhile
+            if self._users == 0 and now == self._set != self._before:
                 gc.set_threshold(self._before, *others)
 
 
@@ -51,10 +54,10 @@ _EASE: Final = _Ease()
 
 
 @contextmanager
-def collector_at_ease() -> Iterator[None]:
-    """Cyclic garbage is looked for after so many more objects, meanwhile: for what makes millions of them, few in
+def collector_at_ease(objects: int = _AT_EASE) -> Iterator[None]:
+    """Cyclic garbage is looked for after so many more ``objects``, meanwhile: for what makes very many of them, few in
     cycles, on top of very many that stay. A collector that is off, or is more at ease already, stays as it is."""
-    _EASE.begin()
+    _EASE.begin(objects)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -124,6 +125,43 @@ def test_rounds_come_when_they_are_due() -> None:
         await asyncio.sleep(35)
 
     assert driven(script, takes=3 * SECOND) == [(0, 10.0), (0, 23.0)]
+
+
+class Sight:
+    """What a round goes by."""
+
+
+class SeeingDriver(FakeDriver):
+    """Lets go of what it has seen before its round ends, and looks whether others have, too."""
+
+    def __init__(self, now: Moment) -> None:
+        super().__init__(now)
+        self.held: list[bool] = []
+
+    def observe(self, stores: Any, now: Moment) -> Any:
+        return Sight()
+
+    def steps(self, sight: Any, now: Moment) -> Steps[None]:
+        progress, seen = Progress(now), ref(sight)
+        del sight
+        yield from progress.clock()
+        self.held.append(seen() is not None)
+        self.due = progress.now + 10 * SECOND
+
+
+def test_what_a_round_has_seen_is_its_own() -> None:
+    """A driver that lets go of it frees it: all the objects as they were before."""
+
+    async def main(clock: VirtualClock) -> list[bool]:
+        driver = SeeingDriver(clock.now())
+        async with Live(nothing, clock) as live:
+            driving = asyncio.create_task(drive(driver, FakeStores(), live, clock))
+            await asyncio.sleep(25)
+            live.scope.cancel()
+            await driving
+        return driver.held
+
+    assert run_in_virtual_time(main, now=T0) == [False, False]
 
 
 def test_a_change_brings_a_round_forward_and_one_during_a_round_is_not_lost() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 from collections.abc import Awaitable, Callable
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler, HorizontalSight
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.effects import SECOND, to_text
 from kscale.hpa.options import HPAOptions
+from kscale.objects.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
 from kscale.world.metrics.rest import RESTMetrics
@@ -451,3 +453,13 @@ def test_any_write_may_fail_or_be_late(seed: int) -> None:
                 assert world.server.get(HPAS, f"w{i}", "default")["status"]["currentReplicas"] == 4
 
     scenario(case, seed=seed)
+
+
+def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
+    before, hpas = gc.get_threshold(), 100_000
+    sight = HorizontalSight(hpas=[HorizontalPodAutoscaler()] * hpas)
+    steps = HorizontalAutoscaler(take_over=True).steps(sight, 1_800_000_000 * SECOND)
+    next(steps)
+    assert gc.get_threshold() == (50 * hpas, *before[1:])
+    steps.close()
+    assert gc.get_threshold() == before

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -201,6 +202,28 @@ def test_a_time_out_of_the_work_itself_is_its_own() -> None:
 def faulty(now: Moment) -> Steps[None]:
     yield from Progress(now).wait(SECOND)
     raise ZeroDivisionError("a fault")
+
+
+class Alone:
+    """A machine that does nothing."""
+
+    def __call__(self, now: Moment) -> Steps[None]:
+        yield from Progress(now).clock()
+
+
+def test_nobody_holds_company_that_has_ended() -> None:
+    """Ten thousand machines and what they were made of would stay until the next that is asked for has been done."""
+    held: list[ref[Alone]] = []
+
+    def machine(now: Moment) -> Steps[bool]:
+        progress = Progress(now)
+        company = [Alone()]
+        held.append(ref(company[0]))
+        yield from progress.together(company)
+        del company
+        return held[0]() is None
+
+    assert in_world(lambda live, _: live.run(machine))[0]
 
 
 def test_a_fault_of_a_machine_is_raised() -> None:

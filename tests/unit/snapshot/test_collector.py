@@ -39,6 +39,18 @@ def test_the_last_of_several_puts_it_back() -> None:
     assert gc.get_threshold()[:2] == (700, 11)
 
 
+def test_who_makes_more_says_so() -> None:
+    gc.set_threshold(700, 11)
+    with collector_at_ease():
+        with collector_at_ease(500_000):
+            assert gc.get_threshold()[:2] == (500_000, 11)
+        assert gc.get_threshold()[:2] == (500_000, 11)
+    assert gc.get_threshold()[:2] == (700, 11)
+    with collector_at_ease(50):
+        assert gc.get_threshold()[:2] == (700, 11)
+    assert gc.get_threshold()[:2] == (700, 11)
+
+
 def test_what_a_program_sets_meanwhile_stays() -> None:
     gc.set_threshold(700, 11)
     with collector_at_ease():
