@@ -85,6 +85,7 @@ def _names() -> dict[str, tuple[str, str]]:
     return {target: key for key, target in reversed(KINDS.items())}
 
 
+@cache
 def kind_of(type_: type) -> tuple[str, str] | None:
     """(API group, kind) of a struct: what an object made in Python, without ``kind``, is."""
     return _names().get(f"{type_.__module__}:{type_.__name__}")

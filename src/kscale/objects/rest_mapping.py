@@ -54,7 +54,7 @@ class ServedResource(msgspec.Struct, frozen=True):
         """Where it is served: ``/apis/apps/v1/namespaces/shop/deployments/web/scale``."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        return "/".join(part for part in (f"{root}{within}", self.name, name, subresource) if part)
+        return "/".join([part for part in (f"{root}{within}", self.name, name, subresource) if part])
 
 
 def _built_in(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:

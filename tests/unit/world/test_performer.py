@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from kscale.drivers.pretending import described
@@ -49,6 +50,7 @@ from kscale.effects import (
 from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.core import ConfigMap, Node, ObjectReference, Pod
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.metrics import PodMetricsList
 from kscale.objects.nodegroup import NodeGroup, ProviderError
@@ -65,6 +67,12 @@ from unit.world.fake_api_server import BROKEN, REFUSED, Late, RefusalError
 from unit.world.informer_cases import pod
 from unit.world.test_informer import FakeApi, against_fake
 from unit.world.writer_cases import CASES, Acting, deployment
+
+STRUCTS: set[Any] = {find_kind(group if "/" in group else f"{group}/v1", kind) for group, kind in KINDS} - {None}
+WITH_STATUS = sorted(
+    (each for each in STRUCTS if isinstance(getattr(each(), "status", None), msgspec.Struct)),
+    key=lambda each: each.__name__,
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
@@ -440,3 +448,19 @@ def test_half_of_the_status_of_an_old_hpa_rides_in_annotations() -> None:
     }  # fmt: skip
     assert {key: value for key, value in body["status"].items() if value} == {"currentReplicas": 2}
     assert "lastScaleTime" in body["status"], "what is absent becomes absent"
+
+
+@pytest.mark.parametrize("type_", WITH_STATUS, ids=lambda type_: type_.__name__)
+def test_every_field_of_a_status_is_written_also_what_is_absent(type_: Any) -> None:
+    """A null for each field that it leaves out, of any kind and however it is absent."""
+    resource = ServedResource("example.com", "v1", "Thing", "things")
+    held = type_(metadata=ObjectMeta(name="a", namespace="n", resource_version="7"))
+    made = msgspec.structs.fields(held.status)
+    empty = {each.name: each.default_factory() for each in made if each.default_factory is not msgspec.NODEFAULT}
+    for changes in ({}, empty, {each.name: 3 for each in made}):
+        status = held.status
+        for name, value in changes.items():
+            setattr(status, name, value)
+        body = json.loads(call_of(WriteStatus(held), resource).body or b"")
+        known = dict.fromkeys(status.__struct_encode_fields__)
+        assert list(body["status"].items()) == list({**known, **to_dict(status)}.items())

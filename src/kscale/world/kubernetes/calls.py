@@ -6,10 +6,12 @@ The one exception is a Scale, which is nothing but what is written.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET
 
 from kscale.effects import Create, Delete, Evict, Get, GetScale, GetWhole, Patch, Preview, PutScale, Resize, WriteStatus
 from kscale.objects.autoscaling import STATUS_ANNOTATIONS_V1, HorizontalPodAutoscalerV1
@@ -25,6 +27,7 @@ __all__ = ["ApiAction", "call_of", "list_call"]
 ApiAction = Get | GetWhole | Create | Preview | Patch | Delete | Evict | Resize | GetScale | PutScale | WriteStatus
 
 _JSON: Final = "application/json"
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 _PATCHES: Final = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -90,7 +93,7 @@ def list_call(
     query = (("labelSelector", selector), ("fieldSelector", fields), ("limit", str(limit or "")), ("continue", more))
     return Call(
         method="GET",
-        path=resource.path(quote(namespace, safe="")),
+        path=resource.path(_quoted(namespace)),
         query=tuple((name, value) for name, value in query if value),
         resource=resource.group_resource,
     )
@@ -110,13 +113,19 @@ def _call(
 ) -> Call:
     return Call(
         method=method,
-        path=resource.path(quote(namespace, safe=""), quote(name, safe=""), subresource),
+        path=resource.path(_quoted(namespace), _quoted(name), subresource),
         query=query,
-        body=None if body is None else msgspec.json.encode(body, enc_hook=enc_hook),
+        body=None if body is None else _ENCODER.encode(body),
         content_type="" if body is None else content_type,
         resource=resource.group_resource,
         name=name or about,
     )
+
+
+@lru_cache(maxsize=1 << 14)
+def _quoted(text: str) -> str:
+    """A name in a path. The same ones come again and again."""
+    return quote(text, safe="")
 
 
 def _whole(made: KubeObject, resource: ServedResource) -> dict[str, Any]:
@@ -162,8 +171,26 @@ def _status(held: KubeObject) -> dict[str, Any]:
     status = getattr(held, "status", None)
     if not isinstance(status, msgspec.Struct):
         raise TypeError(f"a {type(held).__name__} has no status")
-    known = dict.fromkeys(status.__struct_encode_fields__)  # msgspec.structs.fields works types out, for each write
     metadata: dict[str, Any] = {"resourceVersion": held.metadata.resource_version}
     if isinstance(held, HorizontalPodAutoscalerV1):  # the other half of its status
         metadata["annotations"] = {key: (held.metadata.annotations or {}).get(key) for key in STATUS_ANNOTATIONS_V1}
-    return {"metadata": metadata, "status": {**known, **to_dict(status)}}
+    return {"metadata": metadata, "status": _known(status)}
+
+
+def _known(status: msgspec.Struct) -> dict[str, Any]:
+    """Every field of a status by its name in JSON, None where it is absent; what is in them is encoded later."""
+    found: dict[str, Any] = {}
+    for field, name, default, factory in _fields(type(status)):
+        value = getattr(status, field)
+        absent = value is default or value is UNSET or (type(value) is factory and not value)
+        found[name] = None if absent else value
+    return found
+
+
+@cache
+def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, str, Any, Any], ...]:
+    """(attribute, name in JSON, default, what makes it) of each field. What is as it is by default is absent
+    (:class:`~kscale.objects.base.ApiStruct`)."""
+    return tuple(
+        (each.name, each.encode_name, each.default, each.default_factory) for each in msgspec.structs.fields(type_)
+    )

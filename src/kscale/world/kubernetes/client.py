@@ -14,6 +14,7 @@ import msgspec
 
 from kscale.effects import ApiError
 from kscale.errors import KscaleError
+from kscale.objects.decode import decoder
 from kscale.world.kubernetes.rate_limit import TokenBucket
 from kscale.world.kubernetes.status import error_of, is_success, retry_after_seconds
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream, Transport
@@ -42,7 +43,7 @@ def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
     """The document in the answer to a call. Raises :class:`RequestFailedError` for what is none: who answers in the
     place of an API server (a proxy, a page to log in) may say 200, too."""
     try:
-        return msgspec.json.decode(answer.body, type=type_)
+        return decoder(type_).decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = f"the answer to {call.method} {call.path} cannot be read: {error}"
         raise RequestFailedError(ApiError(text, reason="InternalError")) from None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import cache
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from kscale.effects import ApiError
 from kscale.errors import InputError
-from kscale.objects.decode import from_json
+from kscale.objects.decode import decoder, from_json
 from kscale.objects.kinds import find_kind
 from kscale.objects.meta import KubeObject
 from kscale.world.kubernetes.status import read_status
@@ -89,6 +90,15 @@ _events: Final = msgspec.json.Decoder(_Event)
 _bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 
 
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+
+
+@cache
+def _with_object(type_: type[KubeObject]) -> msgspec.json.Decoder[Any]:
+    """What reads an event and its object at once: it is looked at once instead of twice."""
+    return decoder(msgspec.defstruct("Changed", [("type", str), ("object", type_)]))
+
+
 class ObjectSink:
     """Objects of one kind, one by one, as structs.
 
@@ -96,13 +106,14 @@ class ObjectSink:
     (client-go's ``Replace``); until then the old state stays.
     """
 
-    __slots__ = ("_changed", "_listing", "_type", "objects", "watch")
+    __slots__ = ("_changed", "_changes", "_listing", "_type", "objects", "watch")
 
     def __init__(self, watch: Watch, changed: Callable[[Change], None]) -> None:
         self.watch = watch
         self.objects: dict[str, KubeObject] = {}
         """By ``namespace/name``, in the order in which they came."""
         self._type = find_kind(watch.api_version, watch.kind) or KubeObject
+        self._changes = _with_object(self._type)
         self._changed = changed
         self._listing: dict[str, KubeObject] | None = None
 
@@ -121,7 +132,9 @@ class ObjectSink:
         if not found.kind.endswith("List"):
             raise InputError(f"not a list of {self.watch.kind} but a {found.kind or 'text without a kind'}")
         for raw in found.items or ():
-            self._put(raw)
+            new = self._read(raw)
+            if new is not None:
+                self._put(new)
         return found.metadata.version, found.metadata.continue_
 
     def settle(self) -> None:
@@ -140,6 +153,12 @@ class ObjectSink:
         for line in data[:end].splitlines():
             if not line.strip():
                 continue
+            whole = self._whole(line)
+            if whole is not None:
+                count += 1
+                only_added = only_added and whole.type == "ADDED"
+                version = self._apply(whole.type, whole.object) or version
+                continue
             try:
                 event = _events.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -154,24 +173,34 @@ class ObjectSink:
                 version = meta.version or version
                 synced = synced or (meta.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
                 continue
-            version = self._apply(event) or version
+            if event.type in _CHANGES:
+                version = self._apply(event.type, self._read(event.object)) or version
+            else:
+                _log.error("Unknown watch event %r of %s", event.type, self.watch.kind)
         return Absorbed(end, count, version, only_added, synced, failed)
 
-    def _apply(self, event: _Event) -> str:
+    def _whole(self, line: bytes) -> Any:
+        """A change with its object, read in one go; None: it is none, or has to be read slowly."""
+        try:
+            found = self._changes.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        if found.type not in _CHANGES:
+            return None
+        self._name(found.object)
+        return found
+
+    def _apply(self, type_: str, new: KubeObject | None) -> str:
         """What an event brings; gives its version."""
-        if event.type not in ("ADDED", "MODIFIED", "DELETED"):
-            _log.error("Unknown watch event %r of %s", event.type, self.watch.kind)
+        if new is None:
             return ""
-        if event.type != "DELETED":
-            return self._put(event.object)
-        gone = self._read(event.object)
-        if gone is None:
-            return ""
+        if type_ != "DELETED":
+            return self._put(new)
         if self._listing is not None:
-            self._listing.pop(gone.key, None)
-        elif self.objects.pop(gone.key, None) is not None:
-            self._changed(Change(watch=self.watch, old=gone))
-        return gone.metadata.resource_version
+            self._listing.pop(new.key, None)
+        elif self.objects.pop(new.key, None) is not None:
+            self._changed(Change(watch=self.watch, old=new))
+        return new.metadata.resource_version
 
     def _read(self, raw: msgspec.Raw) -> KubeObject | None:
         try:
@@ -179,13 +208,13 @@ class ObjectSink:
         except InputError as error:
             _log.error("A %s cannot be read: %s", self.watch.kind, error)
             return None
-        found.kind, found.api_version = self.watch.kind, self.watch.api_version
+        self._name(found)
         return found
 
-    def _put(self, raw: msgspec.Raw) -> str:
-        new = self._read(raw)
-        if new is None:
-            return ""
+    def _name(self, found: KubeObject) -> None:
+        found.kind, found.api_version = self.watch.kind, self.watch.api_version
+
+    def _put(self, new: KubeObject) -> str:
         if self._listing is not None:
             self._listing[new.key] = new
         else:
