@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _scoring
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError
+from kscale.libraries import library
 from kscale.scheduling.pods import PodsLike, pods_of
 from kscale.snapshot.columns import FIXED_RESOURCES
 from kscale.snapshot.snapshot import Snapshot
@@ -71,11 +72,7 @@ def registered(name: str) -> PredicatePlugin | ScorePlugin:
 
 
 def _numba() -> Any:
-    try:
-        import numba
-    except ImportError:
-        raise MissingExtraError("a compiled plug-in", "plugins") from None
-    return numba
+    return library("numba", "a compiled plug-in")
 
 
 @overload

@@ -5,9 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import pytest
+
 import kscale
+from kscale.errors import MissingExtraError
+from kscale.libraries import EXTRAS, library
 
 
 def test_import_loads_numpy_and_msgspec_only() -> None:
@@ -94,3 +99,15 @@ def test_generators_are_found() -> None:
     assert generators("a: Generator[A, B, None]\nb: Generator[A, None, None]\nc: AsyncGenerator[A, B]") == [
         "Generator[A, B, None]"
     ]
+
+
+def test_every_library_has_its_extra() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert set(EXTRAS.values()) <= project["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_a_library_that_is_not_there_is_refused_by_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=rf"^a test needs the extra \[{EXTRAS[name]}\]: pip install"):
+        library(name, "a test")

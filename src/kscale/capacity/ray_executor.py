@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kscale.capacity.sweep import Reference
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError
+from kscale.libraries import library
 
 __all__ = ["RayExecutor"]
 
@@ -22,9 +23,7 @@ class _InStore(Reference):
     store: Any
 
     def load(self) -> Any:
-        import ray
-
-        return ray.get(self.store)
+        return library("ray", "an executor over Ray").get(self.store)
 
 
 class RayExecutor(Executor):
@@ -36,11 +35,7 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, address: str | None = None) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtraError("an executor over Ray", "ray") from None
-        self._ray = ray
+        self._ray = ray = library("ray", "an executor over Ray")
         self._connected = address is not None
         if self._connected:
             try:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from kscale.effects import Ranking, RankOption, RankOptions
 from kscale.effects.ranking import SamePods
 from kscale.errors import InputError
+from kscale.libraries import library
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.protobuf.decoding import decode
@@ -103,11 +104,11 @@ class Request:
 
 def answered_groups(response: bytes) -> list[str | None]:
     """The group ids of an answer, in its order. Raises ValueError for bytes that are no answer."""
-    from google.protobuf.message import DecodeError
+    broken = library("google.protobuf.message", "the protocol of expanders").DecodeError
 
     try:
         found = _types()["BestOptionsResponse"].FromString(response)
-    except DecodeError:
+    except broken:
         raise ValueError(f"{len(response):,} bytes that are no answer") from None
     try:
         return [option.nodeGroupId.decode() for option in found.options]
@@ -171,7 +172,7 @@ class Question:
     """
 
     def __init__(self, data: bytes) -> None:
-        from google.protobuf.message import DecodeError
+        broken = library("google.protobuf.message", "the protocol of expanders").DecodeError
 
         self.warnings: list[str] = []
         self._reads: dict[bytes, _Read] = {}
@@ -187,7 +188,7 @@ class Question:
                 )
                 for option in found.options
             ]
-        except DecodeError:
+        except broken:
             raise InputError(f"{len(data):,} bytes that are no question") from None
         nodes = {}
         for entry in found.nodeMap:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kscale.effects import SECOND
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError
 from kscale.hpa.replay import Replay
+from kscale.libraries import library
 
 __all__ = ["plot"]
 
@@ -16,12 +17,8 @@ def plot(runs: Sequence[Replay], path: Path) -> None:
     """Load and capacity of each metric above, replicas below, over hours; PNG or SVG by the file's suffix."""
     if path.suffix not in (".png", ".svg"):
         raise InputError(f"{path}: a plot is written as .png or .svg")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("plotting", "plots") from None
     metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))
-    figure = Figure(figsize=(10, 3 * (len(metrics) + 1)), layout="constrained")
+    figure = library("matplotlib.figure", "plotting").Figure(figsize=(10, 3 * (len(metrics) + 1)), layout="constrained")
     panels = figure.subplots(len(metrics) + 1, 1, sharex=True)
     for run in runs:
         hours = (run.time - runs[0].time[0]) / (3600 * SECOND)

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.errors import InputError, MissingExtraError, Problem
+from kscale.errors import InputError, Problem
+from kscale.libraries import library
 from kscale.series.columns import Series
 from kscale.series.encode import FarTimeError, scaled_times, time_unit
 from kscale.series.row_table import CellError, Wanted, check_columns, parsed_numbers, parsed_times, series_of
@@ -99,11 +100,7 @@ def _told(column: Any) -> list[str]:
 
 def _table(data: bytes, wanted: Wanted, source: str) -> _Table:
     """The columns that are wanted, of those that are there."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("reading Parquet", "data") from None
+    pa, pq = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
     try:
         present = pq.read_schema(pa.BufferReader(data)).names
         check_columns(present, wanted, source)

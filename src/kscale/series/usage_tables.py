@@ -13,19 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _usage_text
-from kscale.errors import InputError, MissingExtraError, Problem
+from kscale.errors import InputError, Problem
+from kscale.libraries import library
 from kscale.series.columns import KEY_COLUMNS
 from kscale.series.encode import TOO_FAR, FarTimeError, parse_time, scaled_times, time_unit
 from kscale.series.usage_names import check_columns
 from kscale.series.usage_series import Names, Numbered, ReaderSeries
 
-try:
-    import pyarrow as pa
-    from pyarrow import ArrowException
-except ImportError:
-    raise MissingExtraError("reading usage from Parquet or CSV", "data") from None
-
 __all__ = ["ArrowException", "NamesOfTables", "csv_table", "numbers", "parquet_parts", "times", "unreadable"]
+
+pa = library("pyarrow", "reading usage from Parquet or CSV")
+ArrowException = pa.ArrowException
 
 _MOST_ROWS: Final = 1 << 21
 """Larger row groups are read in parts."""
@@ -42,7 +40,7 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
 
     Row groups whose times do not overlap come in the order of these, so that a file of shuffled groups is in order.
     """
-    import pyarrow.parquet as pq
+    pq = library("pyarrow.parquet", "reading usage from Parquet")
 
     texts = {names[key] for key in (*KEY_COLUMNS, "workload")}
     try:
@@ -96,7 +94,7 @@ def csv_table(
     data: bytes, header: list[str], wanted: list[str], names: Mapping[str, str], source: str, before: int
 ) -> Any:
     """Some rows of a file; ``before``: how many there are in front of them."""
-    from pyarrow import csv as arrow
+    arrow = library("pyarrow.csv", "reading usage from CSV")
 
     text = pa.dictionary(pa.int32(), pa.string())
     types = {names[key]: text for key in (*KEY_COLUMNS, "workload")}

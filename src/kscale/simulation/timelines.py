@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.effects import Moment, moment
-from kscale.errors import MissingExtraError
+from kscale.libraries import library
 
 __all__ = ["Timeline"]
 
@@ -44,11 +44,7 @@ class Timeline:
     def write(self, path: Path) -> None:
         """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.MissingExtraError` without the extra
         ``[data]``."""
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError:
-            raise MissingExtraError("Parquet", "data") from None
+        pa, pq = library("pyarrow", "Parquet"), library("pyarrow.parquet", "Parquet")
         columns = {name: pa.array(values) for name, values in self.columns().items()}
         columns["time"] = columns["time"].cast(pa.timestamp("ns", tz="UTC"))
         pq.write_table(pa.table(columns), path)

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kscale.errors import MissingExtraError, Problem
+from kscale.errors import Problem
+from kscale.libraries import library
 from kscale.snapshot.mapped import MappedFile
 
 __all__ = ["Buffer", "unpacked"]
@@ -58,10 +59,7 @@ def unpacked(buffer: Buffer, source: str) -> Buffer | Problem:
 
 
 def _zstd(buffer: Buffer) -> bytes:
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtraError("reading .zst files", "zstd") from None
+    zstandard = library("zstandard", "reading .zst files")
     view, parts, at, size = memoryview(buffer), list[bytes](), 0, 0
     while at < len(view):  # frame by frame: a stream reader would take a truncated file for a short one
         frame = zstandard.ZstdDecompressor().decompressobj()

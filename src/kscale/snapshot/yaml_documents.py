@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from kscale.errors import MissingExtraError, Problem
+from kscale.errors import Problem
+from kscale.libraries import library
 
 __all__ = ["documents"]
+
+_READING: Final = "reading YAML"
 
 
 @cache
 def _loader() -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtraError("reading YAML", "yaml") from None
+    yaml = library("yaml", _READING)
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):  # type: ignore[misc]  # the base is chosen at run time
@@ -56,7 +56,7 @@ _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"}
 def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
     """Every document that is not empty; a syntax error ends the stream with a :class:`Problem`."""
     loader = _loader()
-    import yaml
+    yaml = library("yaml", _READING)
 
     try:
         if _is_too_deep(text):
@@ -88,7 +88,7 @@ def _is_too_deep(text: bytes) -> bool:
     the text has as many brackets, or a line begins so far to the right."""
     if text.count(b"[") + text.count(b"{") <= _DEEPEST and _FAR_TO_THE_RIGHT.search(text) is None:
         return False
-    import yaml
+    yaml = library("yaml", _READING)
 
     depth = 0
     for event in yaml.parse(text, Loader=_loader()):

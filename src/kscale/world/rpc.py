@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kscale.errors import InputError, MissingExtraError, Problem
+from kscale.errors import InputError, Problem
+from kscale.libraries import library
 
 __all__ = ["MOST_BYTES", "RpcServer", "channel", "error_text", "grpc_library", "is_unimplemented", "read_certificates"]
 
@@ -19,11 +20,7 @@ _SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
 
 def grpc_library(what: str) -> Any:
     """The module ``grpc``; raises :class:`~kscale.errors.MissingExtraError`, which says that ``what`` needs it."""
-    try:
-        import grpc
-    except ImportError:
-        raise MissingExtraError(what, "grpc") from None
-    return grpc
+    return library("grpc", what)
 
 
 class RpcServer:

@@ -223,7 +223,7 @@ def test_bytes_that_are_no_object(data: bytes, text: str) -> None:
 
 
 def test_without_the_runtime_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
     with pytest.raises(MissingExtraError, match=r"needs the extra \[grpc\]"):
         message_types("x", parse("A: 1 a text?").values())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kscale.errors import MissingExtraError
+from kscale.libraries import library
 
 __all__ = ["Pattern", "PatternError"]
 
@@ -90,10 +90,7 @@ def _go_alone(pattern: str) -> tuple[int, str] | None:
 
 def _compiled(pattern: str) -> tuple[Any, tuple[str, str] | None]:
     """The pattern, or RE2's error: its kind and the part of the pattern that is wrong."""
-    try:
-        import re2
-    except ImportError:
-        raise MissingExtraError("the priority expander", "regex") from None
+    re2 = library("re2", "the priority expander")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY

@@ -6,12 +6,14 @@ Upstream turns YAML 1.1 into JSON first (``sigs.k8s.io/yaml``): keys may be quot
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from kscale.ca.expander.go_regexp import Pattern, PatternError
-from kscale.errors import MissingExtraError
+from kscale.libraries import library
 
 __all__ = ["PriorityConfigError", "parse_priorities"]
+
+_EXPANDER: Final = "the priority expander"
 
 Priorities = dict[int, list[Pattern]]
 
@@ -78,10 +80,7 @@ def _text(value: str | float | bool | None) -> str:
 
 
 def _compose(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtraError("the priority expander", "yaml") from None
+    yaml = library("yaml", _EXPANDER)
     try:
         loader = yaml.SafeLoader(text)
         try:
@@ -95,8 +94,7 @@ def _compose(text: str) -> Any:
 
 
 def _kind(node: Any) -> str:
-    import yaml
-
+    yaml = library("yaml", _EXPANDER)
     if isinstance(node, yaml.MappingNode):
         return "object"
     if isinstance(node, yaml.SequenceNode):

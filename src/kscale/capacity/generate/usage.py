@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError
+from kscale.libraries import library
 from kscale.objects.core import Pod
 
 __all__ = ["UsageOfContainer", "usage_of", "write_usage"]
@@ -84,11 +85,7 @@ def _write_csv(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfC
 
 
 def _write_parquet(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> int:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("writing Parquet", "data") from None
+    pa, pq = library("pyarrow", "writing Parquet"), library("pyarrow.parquet", "writing Parquet")
     text = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema([
         ("time", pa.timestamp("ms", "UTC")), ("namespace", text), ("pod", text), ("container", text),

@@ -20,7 +20,8 @@ from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
-from kscale.errors import InputError, KscaleError, MissingExtraError
+from kscale.errors import InputError, KscaleError
+from kscale.libraries import library
 
 if TYPE_CHECKING:
     from kscale.capacity.sweep import Done
@@ -175,12 +176,9 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 
 @contextmanager
 def _of_dask(address: str) -> Iterator[_Workers]:
+    distributed = library("distributed", "--executor dask://")
     try:
-        from distributed import Client, KilledWorker
-    except ImportError:
-        raise MissingExtraError("--executor dask://", "dask") from None
-    try:
-        client = Client(f"tcp://{address}", timeout=10)
+        client = distributed.Client(f"tcp://{address}", timeout=10)
     except (OSError, TimeoutError) as error:
         raise InputError(f"no Dask scheduler at {address}: {error}") from None
     with client, client.get_executor() as pool:
@@ -188,7 +186,7 @@ def _of_dask(address: str) -> Iterator[_Workers]:
         try:
             # A name of its own: one that follows from the content costs Dask more than to send it.
             yield pool, count, lambda base: client.scatter(base, broadcast=True, hash=False)
-        except KilledWorker as error:
+        except distributed.KilledWorker as error:
             raise BrokenExecutor(str(error)) from None
 
 

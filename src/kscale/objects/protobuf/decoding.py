@@ -9,11 +9,14 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kscale.errors import InputError, Problem
+from kscale.libraries import library
 from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, INLINE, kubernetes_message
 from kscale.objects.protobuf.tables import LIST, MAP, OWN_MEMBERS, VALUE, Field, Message, message
 from kscale.objects.quantity import Quantity
 
 __all__ = ["Decoded", "decode"]
+
+_FORM: Final = "the protobuf form of objects"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
@@ -40,11 +43,10 @@ def decode(name: str, data: bytes) -> Decoded:
     of = message(name)
     if of is None:
         raise ValueError(f"there is no message {name}")
-    from google.protobuf.message import DecodeError
-
+    broken = library("google.protobuf.message", _FORM).DecodeError
     try:
         found = kubernetes_message(name).FromString(data)
-    except DecodeError:
+    except broken:
         raise InputError(f"{len(data):,} bytes that are no {name}") from None
     trace = _Trace()
     try:
@@ -56,20 +58,19 @@ def decode(name: str, data: bytes) -> Decoded:
 class _Trace:
     """Where the decoding stands, and what it met on the way."""
 
-    __slots__ = ("path", "unknown")
+    __slots__ = ("path", "unknown", "unknown_fields")
 
     def __init__(self) -> None:
         self.path: list[str] = []
         self.unknown: Counter[str] = Counter()
+        self.unknown_fields = library("google.protobuf.unknown_fields", _FORM).UnknownFieldSet
 
 
 _Value = Callable[[Any, _Trace], Any]
 
 
 def _message(of: Message, found: Any, trace: _Trace) -> dict[str, Any]:
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
-    for field in UnknownFieldSet(found):
+    for field in trace.unknown_fields(found):
         trace.unknown[f"{'.'.join(trace.path)} field {field.field_number}".lstrip()] += 1
     data: dict[str, Any] = {}
     for field, value in _readers(of):

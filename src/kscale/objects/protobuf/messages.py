@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-from kscale.errors import MissingExtraError
+from kscale.libraries import library
 from kscale.objects.protobuf.tables import LIST, MAP, OWN_MEMBERS, Message, message, names
 
 __all__ = ["ENTRY_KEY", "ENTRY_VALUE", "INLINE", "kubernetes_message", "message_types"]
@@ -35,10 +35,10 @@ def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
     ``bytes`` and ``double`` are known as well. Every field knows whether it was set. Raises MissingExtraError without
     the runtime.
     """
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError:
-        raise MissingExtraError("the protobuf form of objects", "grpc") from None
+    descriptor_pb2, descriptor_pool, message_factory = (
+        library(f"google.protobuf.{name}", "the protobuf form of objects")
+        for name in ("descriptor_pb2", "descriptor_pool", "message_factory")
+    )
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
 
     def add(to: Any, number: int, name: str, type_: str, label: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.libraries import library
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import silent_solver
@@ -40,12 +41,12 @@ class Fluid:
 
     def __init__(self, kinds: BinKinds) -> None:
         make = silent_solver()
-        from highspy import HighsModelStatus, HighsVarType, kHighsInf
+        highspy = library("highspy", "linear programming")
 
         self.kinds = kinds
-        self._infinity = infinity = kHighsInf
-        self._integer = HighsVarType.kInteger
-        self._optimal = (HighsModelStatus.kOptimal, HighsModelStatus.kModelEmpty)
+        self._infinity = infinity = highspy.kHighsInf
+        self._integer = highspy.HighsVarType.kInteger
+        self._optimal = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty)
         positive = kinds.cost[kinds.cost > 0]
         self._scale = 1.0 / float(np.median(positive)) if len(positive) else 1.0
         self._unit = np.maximum(kinds.capacity.max(axis=0, initial=1), 1).astype(np.float64)

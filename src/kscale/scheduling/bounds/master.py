@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.errors import MissingExtraError, NativeError
+from kscale.errors import NativeError
+from kscale.libraries import library
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 
 __all__ = ["Master", "Solved", "have_solver", "silent_solver"]
@@ -31,12 +32,9 @@ def silent_solver() -> Any:
 
     Raises :class:`~kscale.MissingExtraError` without the extra ``[solver]``.
     """
-    try:
-        import highspy
-    except ImportError:
-        raise MissingExtraError("linear programming", "solver") from None
+    base: Any = library("highspy", "linear programming").Highs
 
-    class Silent(highspy.Highs):  # type: ignore[misc]  # highspy has no types for mypy here
+    class Silent(base):  # type: ignore[misc]  # the base is had at run time
         """Silent before its callback is set, which happens as it is made: from 1.16 on that prints a banner."""
 
         def __init__(self) -> None:
@@ -72,7 +70,7 @@ class Master:
 
     def __init__(self, kinds: BinKinds) -> None:
         self._highs = highs = silent_solver()()
-        import highspy
+        highspy = library("highspy", "linear programming")
 
         self.kinds = kinds
         positive = kinds.cost[kinds.cost > 0]
@@ -197,12 +195,11 @@ class Master:
 
         The program is done with afterwards.
         """
-        from highspy import HighsVarType
-
+        integer = library("highspy", "linear programming").HighsVarType.kInteger
         highs = self._highs
         highs.setOptionValue("mip_max_nodes", most_nodes)
         columns = np.arange(self._slacks, self._slacks + len(self.kind), dtype=np.int32)
-        highs.changeColsIntegrality(len(columns), columns, np.full(len(columns), HighsVarType.kInteger))
+        highs.changeColsIntegrality(len(columns), columns, np.full(len(columns), integer))
         stopped = False
 
         def look(event: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kscale.errors import MissingExtraError
+from kscale.libraries import library
 from kscale.objects.resource import Device, DeviceAttribute
 from kscale.scheduling.devices.cel_comparisons import comparisons, equality, type_of
 from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, functions
@@ -26,11 +26,8 @@ class CelLibrary:
     """
 
     def __init__(self) -> None:
-        try:
-            import celpy
-            from celpy import celtypes
-        except ImportError:
-            raise MissingExtraError("a CEL selector of a device class or claim", "dra") from None
+        what = "a CEL selector of a device class or claim"
+        celpy, celtypes = library("celpy", what), library("celpy.celtypes", what)
         self.error: type[Exception] = celpy.CELEvalError
         self.bool_type: type = celtypes.BoolType
         self._celpy = celpy

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from kscale.errors import MissingExtraError, NativeError
+from kscale.errors import NativeError
+from kscale.libraries import library
 from kscale.vpa.strategies.base import Advised, ContainerUsage, Samples, Strategy
 
 __all__ = ["CompiledStrategy"]
@@ -29,11 +30,7 @@ class CompiledStrategy(Strategy):
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
-        try:
-            import numba
-        except ImportError:
-            raise MissingExtraError("a compiled strategy", "plugins") from None
-        self._compiled = numba.njit(nogil=True)(type(self).kernel)
+        self._compiled = library("numba", "a compiled strategy").njit(nogil=True)(type(self).kernel)
         self._numbers = tuple(map(float, msgspec.structs.astuple(self.settings))) or (0.0,)
 
     def advise(self, usage: ContainerUsage) -> Advised:

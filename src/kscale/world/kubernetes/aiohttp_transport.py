@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError
+from kscale.libraries import library
 from kscale.world.kubernetes.access import Access, without_password
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.client_tls import ClientTLS
@@ -32,11 +33,7 @@ _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT
 
 
 def _aiohttp() -> Any:
-    try:
-        import aiohttp
-    except ImportError:
-        raise MissingExtraError("talking to an API server", "kube") from None
-    return aiohttp
+    return library("aiohttp", "talking to an API server")
 
 
 def _url_type() -> Any:

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kscale.effects import ApiError, Moment, QueryPrometheus
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError
+from kscale.libraries import library
 
 __all__ = ["Prometheus"]
 
@@ -43,10 +44,7 @@ class Prometheus:
         insecure: bool = False,
         timeout: float | None = 300.0,
     ) -> None:
-        try:
-            import aiohttp
-        except ImportError:
-            raise MissingExtraError("asking Prometheus", "kube") from None
+        aiohttp = library("aiohttp", "asking Prometheus")
         if not _is_http(address):
             raise InputError("the address of Prometheus is not a URL that begins with http:// or https://")
         self._http: Any = aiohttp

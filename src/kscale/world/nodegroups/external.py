@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices, Prices
 from kscale.errors import InputError, Problem
+from kscale.libraries import library
 from kscale.objects.core import Node, NodeSpec
 from kscale.objects.durations import parse_duration
 from kscale.objects.meta import ObjectMeta
@@ -53,7 +54,7 @@ _STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistere
 
 def read_config(path: str) -> dict[str, str]:
     """``--cloud-config``: ``address``, ``key``, ``cert``, ``cacert``, ``grpc_timeout``. Raises InputError."""
-    import yaml
+    yaml = library("yaml", "--cloud-config")
 
     try:
         found = yaml.safe_load(Path(path).read_bytes())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kscale.errors import InputError, Problem
+from kscale.libraries import library
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeTemplate
@@ -189,7 +190,7 @@ def _kube_proxy(group: str) -> Pod:
 
 
 def _yaml(text: str, what: str) -> Any:
-    import yaml
+    yaml = library("yaml", "kwok's configuration")
 
     try:
         return yaml.safe_load(text)

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
-from kscale.errors import InputError, MissingExtraError
+from kscale.errors import InputError
+from kscale.libraries import library
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import BusyError, SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
@@ -127,8 +128,4 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def _web() -> Any:
-    try:
-        from aiohttp import web
-    except ImportError:
-        raise MissingExtraError("serving over HTTP", "kube") from None
-    return web
+    return library("aiohttp.web", "serving over HTTP")

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kscale.effects import Metric, Observation
-from kscale.errors import KscaleError, MissingExtraError
+from kscale.errors import KscaleError
+from kscale.libraries import library
 
 __all__ = ["MetricStore", "UnknownMetricError"]
 
@@ -197,8 +198,4 @@ def _cumulated(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str
 
 
 def _prometheus() -> Any:
-    try:
-        import prometheus_client
-    except ImportError:
-        raise MissingExtraError("serving metrics", "metrics") from None
-    return prometheus_client
+    return library("prometheus_client", "serving metrics")

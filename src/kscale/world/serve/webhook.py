@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from kscale.errors import MissingExtraError
+from kscale.libraries import library
 from kscale.world.serve.app import Handler
 
 __all__ = ["ANY_PATH", "admission_webhook"]
@@ -25,10 +25,7 @@ def admission_webhook(
     A body that is longer than the server takes is answered with 413, one that is no ``application/json`` with nothing;
     ``refused`` is told why, and how many seconds it took.
     """
-    try:
-        from aiohttp import web
-    except ImportError:
-        raise MissingExtraError("serving a webhook", "kube") from None
+    web = library("aiohttp.web", "serving a webhook")
 
     async def answer(request: Any) -> Any:
         begun = time.perf_counter()

@@ -1,0 +1,39 @@
+"""Libraries that not everybody has: each comes with an extra, and is imported when it is needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from kscale.errors import MissingExtraError
+
+__all__ = ["EXTRAS", "library"]
+
+EXTRAS: Final = {
+    "aiohttp": "kube",
+    "celpy": "dra",
+    "distributed": "dask",
+    "google": "grpc",
+    "grpc": "grpc",
+    "highspy": "solver",
+    "matplotlib": "plots",
+    "numba": "plugins",
+    "prometheus_client": "metrics",
+    "pyarrow": "data",
+    "ray": "ray",
+    "re2": "regex",
+    "yaml": "yaml",
+    "zstandard": "zstd",
+}
+"""The extra that brings a library, by the name that it is imported by."""
+
+
+def library(name: str, feature: str) -> Any:
+    """The module ``name`` of one of the libraries in :data:`EXTRAS`, imported if this is the first to ask for it.
+
+    Raises :class:`~kscale.MissingExtraError`, which says that ``feature`` needs the extra, where it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingExtraError(feature, EXTRAS[name.partition(".")[0]]) from None
