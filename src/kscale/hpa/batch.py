@@ -118,7 +118,8 @@ class _Batch:
         within: int | None,
         before: Reconciled | None,
     ) -> None:
-        self.hpas, self.keys, self.kept, self.before = hpas, keys_of(hpas), kept, before
+        self.hpas, self.kept, self.before = hpas, kept, before
+        self.keys: Sequence[str] = keys_of(hpas)
         self.pods = batch_pods(pods)
         self.scales: dict[str, Any] = dict(scales)
         self.watched = frozenset(scales)
@@ -132,12 +133,19 @@ class _Batch:
         """The whole."""
         at_most = self.options.workers
         self.scales = yield from gather_scales(self.progress, self.hpas, self.keys, self.scales, self.mapper, at_most)
-        observed = Observed(
-            list(self.hpas), self.hpas, self.keys, self.scales, self.pods, _nobody, self.selectors, self.mapper
-        )
         before = self.before
         with collector_paused():
             last = None if before is None else before.chosen
+            observed = Observed.of(
+                self.hpas,
+                self.scales,
+                self.pods,
+                _nobody,
+                self.selectors,
+                self.mapper,
+                None if last is None else last.observed,
+            )
+            self.keys = observed.keys  # the same list as in the last batch, where they are the same
             self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options, last)
         self.gathered = yield from gather_metrics(self.progress, self.chosen.questions(), at_most)
         self.at = self.progress.now
@@ -290,8 +298,9 @@ class _Batch:
     # -- what is remembered ------------------------------------------------------------------------------------------
 
     def _result(self, runs: Sequence[Running]) -> Reconciled:
-        histories, rest = self.decisions.memory.histories, list(self.given.rest)
+        histories, rest = self.decisions.memory.histories, self.given.rest
         others: dict[int, HPAState] = {}
+        left: dict[int, HPAState] = {}
         done, unfinished = [], []
         problems: dict[str, Exception] = {}
         records = {}
@@ -309,7 +318,7 @@ class _Batch:
                 others[row] = self.kept.get(key) or HPAState()
             elif running.by_columns:
                 if record.state.written is not None:
-                    rest[row] = msgspec.structs.replace(rest[row], written=record.state.written)
+                    left[row] = msgspec.structs.replace(rest[row], written=record.state.written)
                 if record.status_written:
                     written[key] = record.status
                 elif record.error is not None:  # the write was refused
@@ -320,8 +329,9 @@ class _Batch:
         if others:
             rows = np.array(list(others), np.int64)
             histories = histories.with_rows(rows, Histories.of(list(others.values())))
-            for row, state in others.items():
-                rest[row] = state.without_histories()
+            left.update((row, state.without_histories()) for row, state in others.items())
+        if left:  # else it stays the very same list, of which the next batch knows what comes
+            rest = [left.get(row, state) for row, state in enumerate(rest)]
         if unfinished:
             histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]
         return Reconciled(

@@ -39,7 +39,7 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.metrics import ExternalMetricValue, PodMetrics
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.cluster import Cluster
 from performing import performed
 from unit.hpa.test_decide import NOW, World, one_by_one, store_of, worlds
@@ -151,6 +151,72 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
         assert kept[key] == want.value.state
         counted -= len(want.observations)
     assert found.problems or counted == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(), st.lists(st.booleans(), min_size=3, max_size=3))
+def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(world: World, seen: list[bool]) -> None:
+    """What was written of an HPA has been seen by then, or not."""
+    with_names(world)
+    states = {key: msgspec.structs.replace(state, registered=True) for key, state in world.state.hpas.items()}
+    world.state = ControllerState(hpas=states)
+    outcomes = []
+    for follows in (False, True):
+        kept, store, pods = KeptStates(states), store_of(world), pods_of(world)
+        hpas, before = list(world.hpas), None
+        for period in range(4):
+            run = batch(world, hpas, kept, store, pods, NOW + period * 15 * SECOND, before if follows else None)
+            before = run.value
+            kept.put(before.keys, before.histories, before.rest)
+            for row, (hpa, is_seen) in enumerate(zip(hpas, seen, strict=False)):
+                if is_seen and (status := before.written.get(hpa.key)) is not None:
+                    hpas[row] = msgspec.structs.replace(hpa, status=status)
+            problems = {key: str(problem) for key, problem in before.problems.items()}
+            outcomes.append((by_hpa(run), run.observations, dict(kept), problems, before.written, before.keys))
+    assert outcomes[:4] == outcomes[4:]
+
+
+def test_specs_that_are_the_same_are_not_read_again() -> None:
+    hpas = [an_hpa(name) for name in ("a", "b")]
+    world = World(
+        hpas, {hpa.key: a_scale(hpa.name, 1) for hpa in hpas}, [], MetricLists(), ControllerState(), HPAOptions()
+    )
+    kept, store = KeptStates(), SelectorStore()
+    for hpa in hpas:
+        store.put_if_absent("ns", hpa.name)
+    found: list[Reconciled] = []
+    for period in range(4):
+        run = batch(world, hpas, kept, store, [], NOW + period * 15 * SECOND, found[-1] if found else None)
+        found.append(run.value)
+        kept.put(found[-1].keys, found[-1].histories, found[-1].rest)
+        if not period:  # what was written of them is seen
+            hpas = [msgspec.structs.replace(hpa, status=found[0].records[hpa.key].status) for hpa in hpas]
+    third, last = found[2:]
+    assert last.chosen.specs is third.chosen.specs
+
+
+def batch(
+    world: World,
+    hpas: list[HorizontalPodAutoscaler],
+    kept: KeptStates,
+    store: SelectorStore,
+    pods: Any,
+    now: int,
+    before: Reconciled | None,
+) -> DryRun[Any]:
+    """A batch of HPAs whose scales are watched."""
+    steps = reconcile_all(
+        hpas,
+        kept,
+        pods,
+        scales={key: scale for key, scale in world.scales.items() if isinstance(scale, Scale)},
+        now=now,
+        options=world.options,
+        selectors=store,
+        mapper=BUILT_IN_MAPPER,
+        before=before,
+    )
+    return performed(steps, lambda action: answer(world, action, {}), now=now)
 
 
 def a_state(number: int) -> HPAState:
