@@ -116,6 +116,16 @@ def test_bad_cells_are_named(column: int, cell: str, message: str) -> None:
     assert str(caught.value) == f"<bytes>: {message}"
 
 
+def test_half_a_gib_of_azure_is_none() -> None:
+    """Its tables count whole GiB; one small type is no reason to refuse all others."""
+    small = b"Standard_B1ls,standardBSFamily,1,0,0,amd64,0.0052,0.006\n"
+    found = read_catalogue(AZURE + small)
+    assert list(found) == ["Standard_D4s_v5", "Standard_B1ls"]
+    assert found["Standard_B1ls"].allocatable["memory"].value() == 0
+    with pytest.raises(InputError, match="row 3: vcpu: 0: a node has some"):
+        read_catalogue(AZURE + small.replace(b",1,0,0,", b",0,0,0,"))
+
+
 def test_all_bad_rows_are_reported() -> None:
     with pytest.raises(InputError) as caught:
         read_catalogue(AWS.replace(b"arm64", b"mips").replace(b"15890m", b"?"))

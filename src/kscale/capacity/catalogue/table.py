@@ -181,7 +181,8 @@ class _Row:
             "pods": Quantity(str(DEFAULT_PODS)) if pods is None else pods,
         }
         for column, resource in (("vcpu", "cpu"), ("memory_mib", "memory")):
-            if len(self.problems) == before and not capacity[resource].value():
+            whole = column == "memory_mib" and _OF_AZURE in self.cells  # whole GiB: of half a one nothing is left
+            if len(self.problems) == before and not capacity[resource].value() and not whole:
                 self.wrong(column, "0: a node has some")
         gpus = self.count("gpu")
         gpu = gpu_resource(self.text("gpu_name"))
