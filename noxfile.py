@@ -57,7 +57,7 @@ def tree_wheel(session: nox.Session) -> str:
     if not built.exists() or built.read_text() != digest:
         shutil.rmtree(folder, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder)]
-        session.run(*pip, f"-C{STRICT}", ".", external=True)
+        session.run(*pip, f"--config-settings={STRICT}", ".", external=True)
         built.write_text(digest)
     (wheel,) = folder.glob("*.whl")
     return str(wheel)
@@ -303,9 +303,9 @@ def sanitize(session: nox.Session) -> None:
         "--no-deps",
         "--force-reinstall",
         ".",
-        "-Ccmake.define.KSCALE_SANITIZE=ON",
-        "-Cbuild-dir=build/asan",
-        "-Cinstall.strip=false",
+        "--config-settings=cmake.define.KSCALE_SANITIZE=ON",
+        "--config-settings=build-dir=build/asan",
+        "--config-settings=install.strip=false",
     )
     libraries = [
         subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
@@ -340,7 +340,13 @@ def clang(session: nox.Session) -> None:
     session.run("pip", "uninstall", "-q", "-y", "kscale-core")
     session.install(*groups("build", "test"))
     made_by = {"CC": "clang", "CXX": "clang++"}
-    session.install("--no-build-isolation", f"-C{STRICT}", "-Cbuild-dir=build/clang", ".[cli,dra,regex]", env=made_by)
+    session.install(
+        "--no-build-isolation",
+        f"--config-settings={STRICT}",
+        "--config-settings=build-dir=build/clang",
+        ".[cli,dra,regex]",
+        env=made_by,
+    )
     session.run("python", "-c", "import kscale; print(kscale.build_info())")
     session.run("python", "-m", "pytest", "-q", "-n", "auto", *TRIED)
 
