@@ -435,6 +435,13 @@ def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:
     assert text in str(error.value)
 
 
+def test_which_expanders_there_are_is_said_of_one_that_there_is_not() -> None:
+    for names, said in (("random,price", False), ("price,price", False), ("price,bogus", True)):
+        with pytest.raises(InputError) as error:
+            row({"flags": {"expander": names}})
+        assert ("; there are random, most-pods" in str(error.value)) is said
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
 import trustme
 from prometheus_client.parser import text_string_to_metric_families
@@ -88,6 +89,14 @@ def test_every_kind_of_metric() -> None:
     assert families["seconds"] == "histogram"
     assert made.value("nodes_count", state="ready") == 5.0
     assert made.value("nodes_count", state="unready") is None
+
+
+def test_a_counter_counts_on_from_any_number() -> None:
+    """A sum with a NumPy number is one of NumPy's, too."""
+    made = store(Metric("n_total", "counter"))
+    for value in (np.int64(2), np.float64(0.5), 1, 2.0):
+        made.observe([Observation(name="n_total", value=value)])
+    assert "n_total 5.5" in text(made)
 
 
 def test_a_summary_of_what_another_observes() -> None:

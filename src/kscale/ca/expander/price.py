@@ -185,7 +185,7 @@ def _pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
 
 def price_steps(p: Progress, options: Sequence[Option], given: ExpanderInput) -> StepsOf[GetPrices, Filtered]:
     """The same with ``given.prices``, or where there are none with those that the cloud tells when it is asked: of the
-    template of each option's group, and of one of the pods that are alike."""
+    template of each option's group, and of one pod of each run; a scale-up lists pods one by one for that."""
     if given.prices is not None:
         return price(options, given)
     nodes = {option.group: given.nodes[option.group] for option in options if option.group in given.nodes}

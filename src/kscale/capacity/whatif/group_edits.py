@@ -157,7 +157,9 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
         try:
             check_options(options)
         except AutoscalerError as error:
-            raise InputError(Problem(f"{error}; there are {', '.join(EXPANDER_NAMES)}", field="expander")) from None
+            unknown = not set(options.expander_names).issubset(EXPANDER_NAMES)
+            there_are = f"; there are {', '.join(EXPANDER_NAMES)}" if unknown else ""
+            raise InputError(Problem(f"{error}{there_are}", field="expander")) from None
     return replace(world, options=options)
 
 

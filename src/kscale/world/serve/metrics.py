@@ -57,7 +57,7 @@ class _Family:
             return
         held = self.values.get(key)
         if kind == "counter":
-            self.values[key] = (held if type(held) is float else 0.0) + value
+            self.values[key] = float((held if type(held) is float else 0.0) + value)  # NumPy has its own
             return
         if type(held) is not _Histogram:
             held = self.values[key] = _Histogram(len(bounds) + 1)

@@ -18,7 +18,7 @@ from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopSt
 from kscale.ca.backoff import Backoff, ScaleUpError, drop_stale
 from kscale.ca.expander.group_prices import GroupPrices
 from kscale.ca.options import ResourceRange
-from kscale.effects import Moment
+from kscale.effects import GetPrices, Moment, Prices
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod, PodStatus
 from kscale.objects.decode import to_dict
@@ -191,6 +191,24 @@ def test_prices_of_groups_count_like_pods_in_a_row_and_come_to_the_same() -> Non
     assert single.expansion is not None
     assert counted.expansion.steps[0].filtered.notes == single.expansion.steps[0].filtered.notes
     assert counted.status == single.status
+
+
+def test_a_cloud_is_asked_for_each_pod_once() -> None:
+    """As upstream asks, whatever is alike; but what several options have is asked for once."""
+    asked: list[GetPrices] = []
+
+    def prices(question: GetPrices) -> Prices:
+        asked.append(question)
+        return Prices(nodes=(1.0,) * len(question.nodes), pods=(0.1,) * len(question.pods))
+
+    cluster = Cluster([machine("n1", 10), *(waiting(f"p{i}", 300) for i in range(20))])
+    inputs = kscale.ca.LoopInputs(expander_input=ExpanderInput(ask_prices=True))
+    options = AutoscalingOptions(expander="price")
+    kscale.ca.run_once(cluster, [group("a"), group("b", 2000)], now=N0, options=options, inputs=inputs, prices=prices)
+    (question,) = asked
+    names = [each["metadata"]["name"] for each in question.pods]
+    assert names == ["stabilize", *(f"p{i}" for i in range(20))]
+    assert len(question.nodes) == 2
 
 
 def test_pods_of_drained_nodes_need_a_place() -> None:
