@@ -7,6 +7,7 @@ Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -111,7 +112,7 @@ class HorizontalAutoscaler:
             *(Watch(kind=kind, api_version=f"{group}/v1", typed=True) for group, kind in sorted(_WATCHED)),
         )
         self._manager, self._take_over = manager, take_over
-        self._changes: list[tuple[Change, Moment]] = []
+        self._changes: deque[tuple[Change, Moment]] = deque()
         self._scales: dict[str, tuple[KubeObject, Scale]] = {}
         self._mapper = BUILT_IN_MAPPER
         self._mapper_tick = -1
@@ -168,9 +169,10 @@ class HorizontalAutoscaler:
         )
 
     def _take_in(self) -> None:
-        """What was noticed. Not while a round is under way."""
-        changes, self._changes = self._changes, []
-        for change, now in changes:
+        """What was noticed. As the last of a round this runs elsewhere than :meth:`notice`, and beside it: one after
+        the other is taken off, since what is noticed may still go to a list that was exchanged for a new one."""
+        while self._changes:
+            change, now = self._changes.popleft()
             old, new = change.old, change.new
             if isinstance(new, HorizontalPodAutoscaler):
                 if isinstance(old, HorizontalPodAutoscaler):

@@ -18,9 +18,11 @@ from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_pr
 from kscale.effects import SECOND, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
 from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.protocols import Change
 from unit.world.fake_api_server import Late, status
 from unit.world.informer_cases import pod
 from unit.world.test_informer import FakeApi, against_fake
@@ -463,3 +465,22 @@ def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
     assert gc.get_threshold() == (50 * hpas, *before[1:])
     steps.close()
     assert gc.get_threshold() == before
+
+
+def test_what_is_noticed_while_a_round_takes_in_is_not_lost() -> None:
+    """The watch of HPAs goes on while a round ends in another thread, which may take in just before an HPA is added to
+    what was noticed."""
+    driver, now = HorizontalAutoscaler(take_over=True), 1_800_000_000 * SECOND
+    kept: Any = type(driver._changes)
+
+    class Slow(kept):  # type: ignore[misc]  # of whatever it is kept in
+        def append(self, noticed: Any) -> None:
+            for _ in driver.steps(HorizontalSight(), now):
+                pass
+            super().append(noticed)
+
+    driver._changes = Slow()
+    hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="shop"))
+    driver.notice(Change(watch=driver.watches[0], new=hpa), now)
+    assert driver.next_due() is not None
+    assert driver.controller.take_all(now) == ["shop/web"]
