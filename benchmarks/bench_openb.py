@@ -43,14 +43,17 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def trace(data_dir: Path) -> Trace:
+    return trace_of(data_dir, "openb_pod_list_default", INSTANCE_TYPE)
+
+
+def trace_of(data_dir: Path, pod_list: str, instance_type: str) -> Trace:
     catalogue = data_dir / "aws_instance_types.csv.gz"
     if not catalogue.exists():
         pytest.skip(f"{catalogue} is missing")
-    node = read_catalogue(catalogue)[INSTANCE_TYPE].allocatable
+    node = read_catalogue(catalogue)[instance_type].allocatable
     capacity = np.array([node["cpu"].milli_value(), node["memory"].value(), node["pods"].value()])
     pods = Counter(
-        (int(pod["cpu_milli"]), int(pod["memory_mib"]) * MIB, 1)
-        for pod in rows(data_dir / "openb_pod_list_default.csv.gz")
+        (int(pod["cpu_milli"]), int(pod["memory_mib"]) * MIB, 1) for pod in rows(data_dir / f"{pod_list}.csv.gz")
     )
     demand, count = np.array(list(pods)), np.array(list(pods.values()))
     fits = (demand <= capacity).all(axis=1)
@@ -120,6 +123,17 @@ def test_estimate(benchmark, trace: Trace, data_dir: Path) -> None:
     assert (estimate.node_count, bound.value, bound.method) == (4183, 4174, "column_generation")
     assert estimate.lower_bound.value == 4099
     assert estimate.bound(effort=BOUND_EFFORT).value == 4174
+
+
+def test_printed_bound(benchmark, data_dir: Path) -> None:
+    """What ``--bound lp`` adds to an estimate, with its budget. Target: <= 50 ms."""
+    trace = trace_of(data_dir, "openb_pod_list_cpu300", "m5.8xlarge")
+    template = read_catalogue(data_dir / "aws_instance_types.csv.gz")["m5.8xlarge"].template()
+    estimate = kscale.estimate(kscale.load(pods_of(trace)).snapshot(), template=template)
+    bound = benchmark(lambda: estimate.bound(effort=BOUND_EFFORT, threads=2))
+    print(f"\n{estimate.node_count} nodes, at least {bound.value} ({bound.method})")
+    assert (estimate.node_count, estimate.lower_bound.value) == (3054, 2849)
+    assert (bound.value, bound.method) == (2927, "column_generation")
 
 
 @pytest.mark.parametrize(("method", "nodes"), [("volume", 3513), ("l2", 4099), ("column_generation", 4174)])

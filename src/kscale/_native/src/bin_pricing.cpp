@@ -27,6 +27,8 @@ class Filler {
     column_.resize(rows_);
     direction_.resize(rows_);
     rest_.resize(rows_);
+    room_.resize(rows_);
+    left_.resize(rows_);
   }
 
   double relax(std::ptrdiff_t kind) {
@@ -213,7 +215,7 @@ class Filler {
     }
   }
 
-  // The items by value per weight, and the highest price of those that are tried as a third.
+  // The items by value per weight, and those that are tried as a third by price.
   void rank() {
     const std::size_t n = item_.size();
     order_.resize(n);
@@ -225,18 +227,17 @@ class Filler {
       density_[i] = price_[i] / weight;
     }
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return density_[a] > density_[b]; });
-    third_ = 0;
-    for (std::size_t p = 0; p < partners(); ++p) third_ = std::max(third_, price_[order_[p]]);
+    thirds_.assign(order_.begin(), order_.begin() + std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(n), kSwapPartners));
+    std::stable_sort(thirds_.begin(), thirds_.end(), [&](std::size_t a, std::size_t b) { return price_[a] > price_[b]; });
     ranked_ = true;
   }
 
-  std::size_t partners() const { return std::min(item_.size(), static_cast<std::size_t>(kSwapPartners)); }
-
   // As many as fit, `wanted` at most.
   void put(std::size_t i, std::int64_t wanted) {
-    for (std::size_t r = 0; r < rows_ && wanted > 0; ++r)
+    if (wanted <= 0 || !within(i, rest_)) return;  // most do not fit at all: nothing is divided for them
+    for (std::size_t r = 0; r < rows_; ++r)
       if (const std::int64_t d = demand_[i * rows_ + r]; d > 0) wanted = std::min(wanted, rest_[r] / d);
-    if (wanted > 0) move(i, wanted);
+    move(i, wanted);
   }
 
   void move(std::size_t i, std::int64_t n) {
@@ -248,13 +249,10 @@ class Filler {
     for (const std::size_t i : order_) put(i, limit_[i] - take_[i]);
   }
 
-  // Whether one of `b` fits once one of `a` is out (and, with `c`, one of that as well).
-  bool fits(std::size_t a, std::size_t b, std::size_t c) const {
-    for (std::size_t r = 0; r < rows_; ++r) {
-      std::int64_t room = rest_[r] + demand_[a * rows_ + r] - demand_[b * rows_ + r];
-      if (c < item_.size()) room -= demand_[c * rows_ + r];
-      if (room < 0) return false;
-    }
+  // Whether one item fits into some room.
+  bool within(std::size_t i, const std::vector<std::int64_t>& room) const {
+    for (std::size_t r = 0; r < rows_; ++r)
+      if (demand_[i * rows_ + r] > room[r]) return false;
     return true;
   }
 
@@ -265,18 +263,26 @@ class Filler {
     std::size_t out = none, in = none, more = none;
     for (std::size_t a = 0; a < n; ++a) {
       if (take_[a] == (a == kept_ ? 1 : 0)) continue;
+      for (std::size_t r = 0; r < rows_; ++r) room_[r] = rest_[r] + demand_[a * rows_ + r];
+      some_.clear();  // what could be a third, were there no second
+      for (const std::size_t c : thirds_)
+        if (take_[c] < limit_[c] && within(c, room_)) some_.push_back(c);
+      const double most = some_.empty() ? 0.0 : price_[some_[0]];
       for (std::size_t b = 0; b < n; ++b) {
-        if (price_[b] - price_[a] + third_ <= best) continue;  // whatever the third is
-        if (b == a || take_[b] >= limit_[b] || !fits(a, b, none)) continue;
+        const double change = price_[b] - price_[a];
+        if (change + most <= best) continue;  // whatever the third is
+        if (b == a || take_[b] >= limit_[b] || !within(b, room_)) continue;
+        for (std::size_t r = 0; r < rows_; ++r) left_[r] = room_[r] - demand_[b * rows_ + r];
         double extra = 0;
         std::size_t third = none;
-        for (std::size_t p = 0; p < partners(); ++p) {
-          const std::size_t c = order_[p];
-          if (price_[c] <= extra || take_[c] + (c == b) >= limit_[c] || !fits(a, b, c)) continue;
+        for (const std::size_t c : some_) {  // the dearest that fits is the first
+          if (change + price_[c] <= best) break;
+          if (take_[c] + (c == b) >= limit_[c] || !within(c, left_)) continue;
           extra = price_[c];
           third = c;
+          break;
         }
-        if (const double gain = price_[b] - price_[a] + extra; gain > best) {
+        if (const double gain = change + extra; gain > best) {
           best = gain;
           out = a;
           in = b;
@@ -297,13 +303,13 @@ class Filler {
   const std::int64_t* capacity_ = nullptr;
   std::vector<std::ptrdiff_t> item_;  // position -> class
   std::vector<double> price_, share_, density_;
-  std::vector<std::int64_t> limit_, demand_, take_, rest_;
+  std::vector<std::int64_t> limit_, demand_, take_, rest_, room_, left_;
   std::vector<double> scale_, dual_, inverse_, level_, column_, direction_;
-  std::vector<std::size_t> in_basis_, order_;
+  std::vector<std::size_t> in_basis_, order_, thirds_, some_;
   std::vector<std::ptrdiff_t> position_;  // of a variable in the basis, -1 = outside
   std::vector<char> at_upper_;
   std::ptrdiff_t kind_ = -1;  // the one that was relaxed last
-  double bound_ = 0, third_ = 0;
+  double bound_ = 0;
   bool ranked_ = false;
   std::size_t kept_ = 0;  // position of the class that must stay, or behind the last
 };

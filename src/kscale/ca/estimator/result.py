@@ -206,7 +206,8 @@ class EstimateResult:
         best = best_bound_of(instance, methods=("volume", "per_class", "l2"), upper=upper)
         if not effort or best.value >= upper:
             return best
-        fitting = patterns[(patterns <= instance.limit).all(axis=1) & (patterns @ demand <= capacity).all(axis=1)]
+        known = _different(patterns)
+        fitting = known[(known <= instance.limit).all(axis=1) & (known @ demand <= capacity).all(axis=1)]
         strong = column_generation_of(
             instance,
             lower=best.value,
@@ -251,11 +252,15 @@ class EstimateResult:
         return self._session.unmodelled
 
 
-def _fullest(patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The fullest nodes, one for each class of pods: a search starts better from few and good ones."""
+def _different(patterns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Equal rows once, each where the first of them is."""
     # Equal rows have equal sums with these weights, and next to no others do.
     weights = np.array([pow(0x9E3779B97F4A7C15, k + 1, 2**63) for k in range(patterns.shape[1])], dtype=np.int64)
-    different = patterns[np.sort(np.unique(patterns @ weights, return_index=True)[1])]
-    full = (different @ demand / np.maximum(capacity, 1)).max(axis=1, initial=0.0)
-    chosen: NDArray[np.int64] = different[np.argsort(-full, kind="stable")[: patterns.shape[1]]]
+    return patterns[np.sort(np.unique(patterns @ weights, return_index=True)[1])]
+
+
+def _fullest(patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The fullest nodes, one for each class of pods: a search starts better from few and good ones."""
+    full = (patterns @ demand / np.maximum(capacity, 1)).max(axis=1, initial=0.0)
+    chosen: NDArray[np.int64] = patterns[np.argsort(-full, kind="stable")[: patterns.shape[1]]]
     return chosen

@@ -7,8 +7,8 @@ how many of each kind may be enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ _CLOSE = 5e-4  # to the cheapest whole bins is near enough
 _DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     """``share`` float64[T, K]: how many items of a class are in bins of a kind; ``bins`` int64[T]."""
 
     share: NDArray[np.float64]

@@ -78,7 +78,8 @@ def column_generation_of(
     known = None
     if patterns is not None:
         chosen = patterns[:, classes]
-        if patterns.shape[1] != len(instance.count) or not all(kinds.holds(each)[0] for each in chosen):
+        held = (chosen <= kinds.most[0]).all() and (chosen @ kinds.demand <= kinds.capacity[0]).all()
+        if patterns.shape[1] != len(instance.count) or not held:
             raise InputError("patterns: one row for each bin that is known, of as many of each class as fit it")
         known = np.zeros(len(chosen), dtype=np.int64), chosen
     work = Generation(kinds, effort or Effort(), integral=True, enough=enough, known=known, threads=threads)

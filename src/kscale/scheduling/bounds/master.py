@@ -83,8 +83,9 @@ class Master:
         highs.setOptionValue("simplex_strategy", 0)  # whichever suits: after new columns the primal one
         self._solved = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty)
         self._infinity = highspy.kHighsInf
-        for n in kinds.count.tolist():
-            highs.addRow(float(n), self._infinity, 0, [], [])
+        none = np.zeros(0, dtype=np.int32)
+        highs.addRows(kinds.classes, kinds.count.astype(np.float64), np.full(kinds.classes, self._infinity), 0,
+                      np.zeros(kinds.classes, dtype=np.int32), none, np.zeros(0))  # fmt: skip
         self._bounded = np.flatnonzero((kinds.available != UNLIMITED) | (kinds.least > 0))
         self._row_of = np.full(kinds.size, -1)
         self._row_of[self._bounded] = np.arange(len(self._bounded))
@@ -95,8 +96,10 @@ class Master:
             highs.addRow(max(low, -self._infinity), min(high, self._infinity), 0, [], [])
         dear = _DEAR * float(self._cost.max(initial=1.0))
         # An item may stay without and a row may be broken, at a price: there is always a solution.
-        for k in range(kinds.classes):
-            highs.addCol(dear, 0.0, self._infinity, 1, np.array([k], dtype=np.int32), np.ones(1))
+        number = np.arange(kinds.classes, dtype=np.int32)
+        highs.addCols(kinds.classes, np.full(kinds.classes, dear), np.zeros(kinds.classes),
+                      np.full(kinds.classes, self._infinity), kinds.classes, number, number,
+                      np.ones(kinds.classes))  # fmt: skip
         first = kinds.classes + len(self._bounded)
         for q, row in enumerate(kinds.rows):
             price = dear / max(float(np.abs(row).max(initial=0)), 1.0)
@@ -107,30 +110,30 @@ class Master:
         self.kind: list[int] = np.flatnonzero(kinds.least).tolist()
         self.pattern: list[NDArray[np.int64]] = [np.zeros(kinds.classes, dtype=np.int64) for _ in self.kind]
         self._known: set[tuple[int, bytes]] = set()
-        self._columns(len(self.kind))
+        if self.kind:
+            self._columns(np.array(self.kind), np.array(self.pattern))
 
     def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
         """Add fillings ``patterns`` int[N, K] of the kinds ``kinds`` int[N]; how many are neither empty nor known."""
         whole = np.ascontiguousarray(patterns, dtype=np.int64)
-        known, before = self._known, len(self.kind)
+        known, fresh = self._known, []
         text, size = whole.tobytes(), whole.shape[1] * whole.itemsize
         numbers = kinds.tolist()
         for i in np.flatnonzero(whole.any(axis=1)).tolist():
             key = numbers[i], text[i * size : (i + 1) * size]
             if key not in known:
                 known.add(key)
-                self.kind.append(numbers[i])
-                self.pattern.append(whole[i])
-        fresh = len(self.kind) - before
-        self._columns(fresh)
-        return fresh
+                fresh.append(i)
+        if fresh:
+            self.kind += [numbers[i] for i in fresh]
+            self.pattern += list(whole[fresh])
+            self._columns(kinds[fresh], whole[fresh])
+        return len(fresh)
 
-    def _columns(self, last: int) -> None:
-        """Tell the solver about the last so many columns."""
-        if not last:
-            return
-        kinds = np.array(self.kind[-last:])
-        parts = [np.array(self.pattern[-last:], dtype=np.float64)]
+    def _columns(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.int64]) -> None:
+        """Tell the solver about columns."""
+        last = len(kinds)
+        parts = [patterns.astype(np.float64)]
         if len(self._bounded):
             own = np.zeros((last, len(self._bounded)))
             bounded = np.flatnonzero(self._row_of[kinds] >= 0)

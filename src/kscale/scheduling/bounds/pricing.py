@@ -8,8 +8,8 @@ by a search with these tables as bounds, which also finds the fillings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,7 @@ _SIZES = 2.0  # kinds whose capacities differ by no more share tables
 _KEEP = 50  # of the fillings that a search finds
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(msgspec.Struct, frozen=True):
     """Prices as integers: ``value`` int64[K], multiples of ``1 / one`` of the unit that costs have."""
 
     value: NDArray[np.int64]
@@ -60,8 +59,7 @@ def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
     return (_VALUE_BITS, one_bin), (_SUM_BITS, all_items)
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxed:
+class Relaxed(msgspec.Struct, frozen=True):
     """Every kind's relaxation: ``upper`` float64[T], ``weight`` float64[T, R] (prices of resources), and a filling
     ``filling`` int32[T, K] worth ``worth`` float64[T] where one worth more than asked was looked for."""
 
@@ -117,8 +115,7 @@ def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> N
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(msgspec.Struct, frozen=True):
     """Kinds of bins of like size that share tables: exact in ``main`` (in units of ``unit``, about ``most_units`` in
     the largest bin at most) and in ``few`` (-1 = none; ``all_parts``: of it in the bin that has most), the resources of
     ``priced`` priced out. ``order``: the classes, those that take of ``few`` first, then the largest."""

@@ -8,9 +8,9 @@ together; of a kind of which there are few, the surplus is paid for each of them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ from kscale.scheduling.bounds.pricing import Values
 __all__ = ["Proof", "least_cost"]
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(msgspec.Struct, frozen=True):
     """No packing costs less than ``value`` (in the unit of the kinds' costs).
 
     ``prices`` int64[K] in multiples of ``1 / one``; ``upper`` int64[T]: what the items in one bin may be worth at most;
