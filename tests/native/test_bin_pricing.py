@@ -111,11 +111,11 @@ def table_of(problem: dict[str, np.ndarray], weights: np.ndarray, unit: int) -> 
     parts = demand[:, 1] if two else np.zeros(len(demand), dtype=np.int64)
     rows = len(demand) + 1 + parted(parts) * all_parts
     return {
-        "value": np.ascontiguousarray(value, dtype=np.int64),
+        "value": np.ascontiguousarray(value, dtype=np.int32),
         "units": (demand[:, 0] // unit).astype(np.int32),
         "parts": parts.astype(np.int32),
         "limit": np.minimum(problem["most"].max(axis=0), problem["count"]).astype(np.int64),
-        "out": np.full((len(weights), rows, width), -1, dtype=np.int64),
+        "out": np.full((len(weights), rows, width), -1, dtype=np.int32),
         "all_parts": all_parts,
     }
 
@@ -142,9 +142,13 @@ def test_tables_are_the_enumeration_for_every_capacity(problem, unit: int) -> No
 
 
 @given(bins(), st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 60),
-       st.integers(0, 20))  # fmt: skip
-def test_searches_are_the_enumeration(problem, weights: list[int], unit: int, at_least: int, few: int) -> None:
+       st.integers(0, 20), st.integers(0, 3))  # fmt: skip
+def test_searches_are_the_enumeration(
+    problem, weights: list[int], unit: int, at_least: int, few: int, shift: int
+) -> None:
     given_ = table_of(problem, np.array(weights), unit)
+    given_["value"] = -(-given_["value"] >> shift)  # rounded up: what tables say is still no less than there is
+    worth = np.full(len(weights), 2.0**shift)
     _bin_pricing.fill_tables(**given_)
     capacity = problem["capacity"]
     kinds, resources = capacity.shape
@@ -155,7 +159,7 @@ def test_searches_are_the_enumeration(problem, weights: list[int], unit: int, at
 
     def search(nodes: int, threads: int) -> list:
         return _bin_pricing.search(
-            problem["value"], given_["units"], given_["parts"], problem["demand"], weight, given_["out"],
+            problem["value"], given_["units"], given_["parts"], problem["demand"], weight, given_["out"], worth,
             all_parts=given_["all_parts"], capacity=capacity,
             limit=np.array([limit_of(problem, t) for t in range(kinds)], dtype=np.int64),
             bin_units=capacity[:, 0] // unit, bin_parts=parts.copy(), at_least=np.full(kinds, at_least),
@@ -176,6 +180,27 @@ def test_searches_are_the_enumeration(problem, weights: list[int], unit: int, at
         assert best <= max(best_of(problem, t), at_least) <= upper
         again = search(few, 1)[t]
         assert (best, upper, nodes, fillings.tolist()) == (*again[:3], again[3].tolist())
+
+
+@given(bins(), st.integers(1, 3))
+def test_no_filling_of_a_table_is_worth_what_is_said_to_be_more(problem, unit: int) -> None:
+    given_ = table_of(problem, np.zeros(1, dtype=np.int64), unit)
+    _bin_pricing.fill_tables(**given_)
+    most = _bin_pricing.most_of_tables(
+        given_["value"][0], given_["units"], given_["parts"], given_["limit"],
+        all_units=given_["out"].shape[2] - 1, all_parts=given_["all_parts"],
+    )  # fmt: skip
+    assert given_["out"].max() < most <= 1 + int(given_["value"][0] @ given_["limit"])
+
+
+def test_tables_of_what_may_be_worth_too_much_are_refused() -> None:
+    one, none = np.ones(1, np.int32), np.zeros(1, np.int32)
+    table = np.zeros((1, 2, 5), np.int32)
+    _bin_pricing.fill_tables(np.array([[2**29]], np.int32), one, none, np.array([3]), table, all_parts=0)
+    assert table[0, 0].tolist() == [0, 2**29, 2**30, 3 * 2**29, 3 * 2**29]
+    for value, limit in ((2**29, 4), (-1, 1), (1, -1), (1, 2**31)):
+        with pytest.raises(NativeError):
+            _bin_pricing.fill_tables(np.array([[value]], np.int32), one, none, np.array([limit]), table, all_parts=0)
 
 
 def test_what_the_kernels_cannot_do_is_refused() -> None:
@@ -200,11 +225,11 @@ def test_a_bin_of_realistic_size() -> None:
     value = demand[:, 0] * 1000 + demand[:, 1] // 2**20
     order = np.argsort(-demand[:, 0])
     demand, value = np.ascontiguousarray(demand[order]), value[order]
-    table = np.empty((1, 41, 16_001), dtype=np.int64)
+    table = np.empty((1, 41, 16_001), dtype=np.int32)
     units, parts, limit = demand[:, 0].astype(np.int32), np.zeros(40, np.int32), np.full(40, 50)
-    _bin_pricing.fill_tables(value[None].copy(), units, parts, limit, table, all_parts=0)
+    _bin_pricing.fill_tables(value[None].astype(np.int32), units, parts, limit, table, all_parts=0)
     ((best, upper, _, fillings),) = _bin_pricing.search(
-        value, units, parts, demand, np.zeros((1, 3)), table, all_parts=0, limit=limit[None].copy(), capacity=capacity,
+        value, units, parts, demand, np.zeros((1, 3)), table, np.ones(1), all_parts=0, limit=limit[None].copy(), capacity=capacity,
         bin_units=np.array([16_000]), bin_parts=np.array([0]), at_least=np.array([0]), node_limit=10**6,
     )  # fmt: skip
     assert best == upper <= table[0, 0, 16_000]

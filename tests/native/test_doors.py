@@ -230,18 +230,18 @@ def call_pricing(c: dict[str, np.ndarray]) -> Any:
 
 def table_columns() -> dict[str, np.ndarray]:
     return {
-        "value": np.array([3, 5]), "values": np.array([[3, 5]]), "units": np.array([1, 2], np.int32),
-        "parts": np.array([1, 0], np.int32), "limit": np.array([4, 4]), "table": np.zeros((1, 4, 6), np.int64),
+        "value": np.array([3, 5]), "values": np.array([[3, 5]], np.int32), "units": np.array([1, 2], np.int32),
+        "parts": np.array([1, 0], np.int32), "limit": np.array([4, 4]), "table": np.zeros((1, 4, 6), np.int32),
         "demand": np.array([[1, 2], [2, 1]]), "weight": np.ones((1, 2)), "limits": np.array([[4, 4]]),
         "capacity": np.array([[5, 5]]), "bin_units": np.array([5]), "bin_parts": np.array([1]),
-        "at_least": np.array([0]),
+        "at_least": np.array([0]), "worth": np.ones(1),
     }  # fmt: skip
 
 
 def call_table(c: dict[str, np.ndarray]) -> Any:
     _bin_pricing.fill_tables(c["values"], c["units"], c["parts"], c["limit"], c["table"], all_parts=1, threads=2)
     return _bin_pricing.search(
-        c["value"], c["units"], c["parts"], c["demand"], c["weight"], c["table"], all_parts=1, limit=c["limits"],
+        c["value"], c["units"], c["parts"], c["demand"], c["weight"], c["table"], c["worth"], all_parts=1, limit=c["limits"],
         **{name: c[name] for name in ("capacity", "bin_units", "bin_parts", "at_least")}, node_limit=1000, keep=2,
     )  # fmt: skip
 

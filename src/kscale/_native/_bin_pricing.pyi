@@ -33,22 +33,32 @@ def surrogate_bounds(
     weight: NDArray[np.float64],
 ) -> NDArray[np.int64]: ...
 def fill_tables(
-    value: NDArray[np.int64],
+    value: NDArray[np.int32],
     units: NDArray[np.int32],
     parts: NDArray[np.int32],
     limit: NDArray[np.int64],
-    out: NDArray[np.int64],
+    out: NDArray[np.int32],
     *,
     all_parts: int,
     threads: int = 1,
 ) -> None: ...
+def most_of_tables(
+    value: NDArray[np.int32],
+    units: NDArray[np.int32],
+    parts: NDArray[np.int32],
+    limit: NDArray[np.int64],
+    *,
+    all_units: int,
+    all_parts: int,
+) -> float: ...
 def search(
     value: NDArray[np.int64],
     units: NDArray[np.int32],
     parts: NDArray[np.int32],
     demand: NDArray[np.int64],
     weight: NDArray[np.float64],
-    tables: NDArray[np.int64],
+    tables: NDArray[np.int32],
+    worth: NDArray[np.float64],
     *,
     all_parts: int,
     limit: NDArray[np.int64],

@@ -38,7 +38,8 @@ cdef extern from "kscale/knapsack_table.hpp" namespace "kscale" nogil:
     cdef cppclass c_Search "kscale::TableSearch":
         c_Search() except +
         c_Shape shape
-        const int64_t* table
+        const int32_t* table
+        const double* worth
         const double* weight
         ptrdiff_t n_resources, n_bins
         const int64_t* value
@@ -55,11 +56,13 @@ cdef extern from "kscale/knapsack_table.hpp" namespace "kscale" nogil:
         int64_t best, upper, nodes
         vector[vector[int64_t]] fillings
     void c_fill "kscale::fill_tables"(
-        const c_Shape& shape, const int64_t* value, const int64_t* limit, ptrdiff_t threads, int64_t* table) except +
+        const c_Shape& shape, const int32_t* value, const int64_t* limit, ptrdiff_t threads, int32_t* table) except +
+    double c_most "kscale::most_of_tables"(const c_Shape& shape, const int32_t* value, const int64_t* limit)
     vector[c_Found] c_search "kscale::search_with_tables"(const c_Search& search, ptrdiff_t threads) except +
 
 
 cdef double MOST_VALUE = 4503599627370496.0  # 2**52: below it a double holds every integer
+cdef double MOST_ENTRY = 2147483647.0
 cdef int64_t MOST_CAPACITY = 1 << 60
 
 
@@ -225,8 +228,19 @@ cdef int _check_limits(const int64_t[::1] value, const int64_t[::1] limit) excep
     return 0
 
 
+cdef int _check_values(const c_Shape& shape, const int32_t[::1] value, const int64_t[::1] limit) except -1:
+    """What one table is of."""
+    cdef Py_ssize_t k
+    for k in range(value.shape[0]):
+        if value[k] < 0:
+            _refuse("negative value")
+    if c_most(shape, &value[0], &limit[0]) >= MOST_ENTRY:
+        _refuse("values are too large: a filling of a table must be worth less than 2**31")
+    return 0
+
+
 cdef c_Shape _shape(
-    const int32_t[::1] units, const int32_t[::1] parts, Py_ssize_t all_parts, const int64_t[:, :, ::1] tables
+    const int32_t[::1] units, const int32_t[::1] parts, Py_ssize_t all_parts, const int32_t[:, :, ::1] tables
 ) except *:
     cdef c_Shape shape
     cdef Py_ssize_t n = units.shape[0], i
@@ -249,17 +263,18 @@ cdef c_Shape _shape(
 
 
 def fill_tables(
-    const int64_t[:, ::1] value not None,
+    const int32_t[:, ::1] value not None,
     const int32_t[::1] units not None,
     const int32_t[::1] parts not None,
     const int64_t[::1] limit not None,
-    int64_t[:, :, ::1] out not None,
+    int32_t[:, :, ::1] out not None,
     *,
     Py_ssize_t all_parts,
     Py_ssize_t threads=1,
 ):
-    """``out`` int64[M, rows, C + 1]: the most ``value[m]`` of items k, k + 1, ... that take at most c units and h parts
-    together. ``value`` int64[M, K], ``units``, ``parts`` int32[K], ``limit`` int64[K].
+    """``out`` int32[M, rows, C + 1]: the most ``value[m]`` of items k, k + 1, ... that take at most c units and h parts
+    together. ``value`` int32[M, K], ``units``, ``parts`` int32[K], ``limit`` int64[K]. Fillings of which the value per
+    unit does not show that they are worth less than 2**31 are refused (:func:`most_of_tables`).
 
     Rows go by k, then by h = 0, ... ``all_parts``; from the item on behind which none takes parts there is one row for
     each item, and a last one for no item.
@@ -271,10 +286,34 @@ def fill_tables(
     if n == 0:
         np.asarray(out)[:] = 0
         return
+    for i in range(n):
+        if not 0 <= limit[i] < (1 << 31):
+            _refuse("a limit is negative, or 2**31 and more")
     for i in range(<Py_ssize_t>shape.n_tables):
-        _check_limits(value[i], limit)
+        _check_values(shape, value[i], limit)
     with nogil:
         c_fill(shape, &value[0, 0], &limit[0], threads, &out[0, 0, 0])
+
+
+def most_of_tables(
+    const int32_t[::1] value not None,
+    const int32_t[::1] units not None,
+    const int32_t[::1] parts not None,
+    const int64_t[::1] limit not None,
+    *,
+    Py_ssize_t all_units,
+    Py_ssize_t all_parts,
+):
+    """More than any filling within ``all_units`` and ``all_parts`` is worth: by value per unit. ``value``, ``units``,
+    ``parts`` int32[K], ``limit`` int64[K]."""
+    cdef c_Shape shape
+    cdef Py_ssize_t n = value.shape[0]
+    all_same(n, {"units": units.shape[0], "parts": parts.shape[0], "limit": limit.shape[0]})
+    if n == 0:
+        return 1.0
+    shape.n_items, shape.all_units, shape.all_parts = n, all_units, all_parts
+    shape.units, shape.parts = &units[0], &parts[0]
+    return c_most(shape, &value[0], &limit[0])
 
 
 def search(
@@ -283,7 +322,8 @@ def search(
     const int32_t[::1] parts not None,
     const int64_t[:, ::1] demand not None,
     const double[:, ::1] weight not None,
-    const int64_t[:, :, ::1] tables not None,
+    const int32_t[:, :, ::1] tables not None,
+    const double[::1] worth not None,
     *,
     Py_ssize_t all_parts,
     const int64_t[:, ::1] limit not None,
@@ -297,8 +337,9 @@ def search(
 ):
     """``[(best, upper, nodes, fillings)]``: the most valuable filling of each of B bins, with the tables as bounds.
 
-    ``tables`` int64[M, ...]: table m is of values ``v`` >= ``value`` - ``demand @ weight[m]``, in the same order of
-    items, with the same units and parts and limits that are no smaller. ``demand`` int64[K, R] and ``capacity``
+    ``tables`` int32[M, ...]: table m is of values ``v`` with ``v * worth[m]`` >= ``value`` - ``demand @ weight[m]``
+    (``worth`` float64[M]: powers of two), in the same order of items, with the same units and parts and limits that are
+    no smaller. ``demand`` int64[K, R] and ``capacity``
     int64[B, R] are all resources, those of the tables included; ``weight`` float64[M, R] is 0 for these.
 
     Only fillings worth more than ``at_least`` int64[B] are looked for: without any, ``best`` is ``at_least``. No filling
@@ -312,6 +353,10 @@ def search(
         _refuse("shapes do not match")
     if weight.shape[0] != tables.shape[0] or weight.shape[1] != resources:
         _refuse("one row of weights for each table expected")
+    all_same(tables.shape[0], {"worth": worth.shape[0]})
+    for i in range(worth.shape[0]):
+        if not 1 <= worth[i] <= MOST_VALUE or worth[i] != 2.0 ** np.round(np.log2(worth[i])):
+            _refuse("worth: powers of two expected")
     if limit.shape[0] != bins or limit.shape[1] != n:
         _refuse("one row of limits for each bin expected")
     all_same(bins, {"units": bin_units.shape[0], "parts": bin_parts.shape[0], "at_least": at_least.shape[0]})
@@ -334,7 +379,8 @@ def search(
                 _refuse("negative capacity")
     if bins == 0:
         return []
-    given.table, given.weight, given.n_resources = &tables[0, 0, 0], &weight[0, 0], resources
+    given.table, given.worth, given.weight = &tables[0, 0, 0], &worth[0], &weight[0, 0]
+    given.n_resources = resources
     given.n_bins, given.capacity = bins, &capacity[0, 0]
     given.units, given.parts, given.at_least = &bin_units[0], &bin_parts[0], &at_least[0]
     if n:

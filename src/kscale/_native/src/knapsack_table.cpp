@@ -12,8 +12,8 @@ namespace kscale {
 namespace {
 
 // to[i] = max(from[i], less[i] + value): the plain loop that everything below is made of.
-KSCALE_CLONED void best_of(const std::int64_t* from, const std::int64_t* less, std::int64_t value, std::ptrdiff_t n,
-                           std::int64_t* to) {
+KSCALE_CLONED void best_of(const std::int32_t* from, const std::int32_t* less, std::int32_t value, std::ptrdiff_t n,
+                           std::int32_t* to) {
   for (std::ptrdiff_t i = 0; i < n; ++i) to[i] = std::max(from[i], less[i] + value);
 }
 
@@ -27,15 +27,15 @@ struct Rows {
   std::ptrdiff_t width;
   std::ptrdiff_t height;
   std::ptrdiff_t step;
-  const std::int64_t* from;
-  std::int64_t* to;
+  const std::int32_t* from;
+  std::int32_t* to;
 };
 
 // One item that is there once.
-void once(const Rows& rows, std::int64_t units, std::int64_t parts, std::int64_t value) {
+void once(const Rows& rows, std::int64_t units, std::int64_t parts, std::int32_t value) {
   for (std::ptrdiff_t h = 0; h < rows.height; ++h) {
-    const std::int64_t* row = rows.from + h * rows.step;
-    std::int64_t* out = rows.to + h * rows.width;
+    const std::int32_t* row = rows.from + h * rows.step;
+    std::int32_t* out = rows.to + h * rows.width;
     if (h < parts || units >= rows.width) {
       std::copy(row, row + rows.width, out);
       continue;
@@ -46,16 +46,16 @@ void once(const Rows& rows, std::int64_t units, std::int64_t parts, std::int64_t
 }
 
 // One item without limit: every entry may build on one that holds the item already.
-void unlimited(const Rows& rows, std::int64_t units, std::int64_t parts, std::int64_t value) {
+void unlimited(const Rows& rows, std::int64_t units, std::int64_t parts, std::int32_t value) {
   for (std::ptrdiff_t h = 0; h < rows.height; ++h) {
-    const std::int64_t* row = rows.from + h * rows.step;
-    std::int64_t* out = rows.to + h * rows.width;
+    const std::int32_t* row = rows.from + h * rows.step;
+    std::int32_t* out = rows.to + h * rows.width;
     if (h < parts || units >= rows.width) {
       std::copy(row, row + rows.width, out);
       continue;
     }
     std::copy(row, row + units, out);
-    const std::int64_t* less = rows.to + (h - parts) * rows.width;
+    const std::int32_t* less = rows.to + (h - parts) * rows.width;
     if (parts > 0) {
       at_cpu_level<best_of>(row + units, less, value, rows.width - units, out + units);
       continue;
@@ -66,13 +66,13 @@ void unlimited(const Rows& rows, std::int64_t units, std::int64_t parts, std::in
   }
 }
 
-void fill_table(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit, std::int64_t* spare,
-                std::int64_t* table) {
+void fill_table(const KnapsackTables& shape, const std::int32_t* value, const std::int64_t* limit, std::int32_t* spare,
+                std::int32_t* table) {
   const std::ptrdiff_t width = shape.width();
   std::fill(table + shape.entry(shape.n_items, 0, 0), table + shape.size(), 0);
   for (std::ptrdiff_t k = shape.n_items - 1; k >= 0; --k) {
     const std::ptrdiff_t height = shape.height(k);
-    std::int64_t* out = table + shape.entry(k, 0, 0);
+    std::int32_t* out = table + shape.entry(k, 0, 0);
     Rows rows{width, height, shape.height(k + 1) == height ? width : 0, out + height * width, out};
     const auto copied = [&] {
       for (std::ptrdiff_t h = 0; h < height; ++h)
@@ -91,11 +91,11 @@ void fill_table(const KnapsackTables& shape, const std::int64_t* value, const st
       continue;
     }
     // 1, 2, 4, ... and the rest: every number of copies is a sum of some of these.
-    std::int64_t* other = spare;
+    std::int32_t* other = spare;
     for (std::int64_t copies = 1; left > 0; copies *= 2) {
       const std::int64_t m = std::min(copies, left);
       left -= m;
-      once(rows, s * m, g * m, value[k] * m);
+      once(rows, s * m, g * m, static_cast<std::int32_t>(value[k] * m));  // so many fit the largest bin
       rows.from = rows.to;
       rows.step = width;
       std::swap(rows.to, other);
@@ -134,11 +134,11 @@ class Descent {
   }
 
   double bound(std::ptrdiff_t k, std::int64_t units, std::int64_t parts, double enough) const {
-    const std::int64_t* entry = s_.table + s_.shape.entry(k, parts, units);
+    const std::int32_t* entry = s_.table + s_.shape.entry(k, parts, units);
     const double* weight = s_.weight;
     double least = std::numeric_limits<double>::infinity();
     for (std::ptrdiff_t m = 0; m < s_.shape.n_tables; ++m, entry += s_.shape.size(), weight += s_.n_resources) {
-      double left = static_cast<double>(*entry);
+      double left = static_cast<double>(*entry) * s_.worth[m];
       for (std::size_t r = 0; r < rest_.size(); ++r) left += weight[r] * static_cast<double>(rest_[r]);
       // Sums of a few doubles below 2^53: inflated by far more than they can be off.
       least = std::min(least, left * (1.0 + 1e-12) + 1e-3);
@@ -194,10 +194,24 @@ class Descent {
 
 }  // namespace
 
-void fill_tables(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit,
-                 std::ptrdiff_t threads, std::int64_t* table) {
+double most_of_tables(const KnapsackTables& shape, const std::int32_t* value, const std::int64_t* limit) {
+  double dense = 0, loose = 0, all = 0;
+  for (std::ptrdiff_t k = 0; k < shape.n_items; ++k) {
+    if (shape.units[k] > shape.all_units || shape.parts[k] > shape.all_parts) continue;
+    const double one = value[k], every = one * static_cast<double>(limit[k]);
+    all += every;
+    if (shape.units[k] > 0 && limit[k] > 0)
+      dense = std::max(dense, one / static_cast<double>(shape.units[k]));
+    else
+      loose += every;
+  }
+  return std::min(all, dense * static_cast<double>(shape.all_units) + loose) + 1.0;
+}
+
+void fill_tables(const KnapsackTables& shape, const std::int32_t* value, const std::int64_t* limit,
+                 std::ptrdiff_t threads, std::int32_t* table) {
   parallel_each(shape.n_tables, threads, [&] {
-    return [&, spare = std::vector<std::int64_t>(static_cast<std::size_t>(shape.height(0) * shape.width()))](std::ptrdiff_t m) mutable {
+    return [&, spare = std::vector<std::int32_t>(static_cast<std::size_t>(shape.height(0) * shape.width()))](std::ptrdiff_t m) mutable {
       fill_table(shape, value + m * shape.n_items, limit, spare.data(), table + m * shape.size());
     };
   });

@@ -71,7 +71,7 @@ class Generation:
         self._nodes = _FEW_NODES
         self._share = _SLACK
         self._tiers: list[Tier] | None = None
-        self._memory: dict[int, NDArray[np.int64]] = {}
+        self._memory: dict[int, NDArray[np.int32]] = {}
         self._least = 1e-9 * float(kinds.cost.max(initial=1))
 
     @property

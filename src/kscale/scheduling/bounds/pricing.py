@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _bin_pricing
+from kscale.errors import InputError
 from kscale.scheduling.bounds.kinds import BinKinds
 from kscale.snapshot.columns import distinct
 
@@ -22,6 +23,7 @@ __all__ = ["Relaxed", "Tables", "Tier", "Values", "relax", "relax_around", "surr
 _VALUE_BITS = 51  # the kernels want sum(value * limit) below 2**52
 _SUM_BITS = 60  # ... and sum(value * count) below 2**62
 _PRICE_BITS = 38  # ... and what one unit of a resource is worth, seldom more than a bin costs, below 2**38
+_ENTRY_BITS = 30  # ... and of a table below 2**31, so that rounding leaves a little room
 _WEIGHT_BITS = 24  # prices of what is priced out are multiples of 2**-24
 _FACTORS = (0.0, 0.8, 1.0, 1.2)  # of the usual price of what is priced out, one table each
 _CELLS = 6_000_000  # of all tables of a tier
@@ -232,15 +234,16 @@ class Tables:
         values: Values,
         weight: NDArray[np.float64],
         *,
-        memory: NDArray[np.int64] | None = None,
+        memory: NDArray[np.int32] | None = None,
         threads: int = 1,
     ) -> None:
         """``weight`` float64[R]: the usual price of what is priced out; ``memory`` of ``tier.shape`` is used again."""
         self.kinds, self.tier, self.values = kinds, tier, values
-        self.table = np.empty(tier.shape, dtype=np.int64) if memory is None else memory
+        self.table = np.empty(tier.shape, dtype=np.int32) if memory is None else memory
         resources = kinds.demand.shape[1]
         self._weight = np.zeros((len(_FACTORS), resources))
-        value = np.empty((len(_FACTORS), len(tier.order)), dtype=np.int64)
+        value = np.empty((len(_FACTORS), len(tier.order)), dtype=np.int32)
+        shift = np.zeros(len(_FACTORS), dtype=np.int64)
         upper = np.full(len(tier.kinds), np.iinfo(np.int64).max)
         rests = []
         for m, factor in enumerate(_FACTORS):
@@ -248,14 +251,16 @@ class Tables:
             scaled = weight[tier.priced] * factor * values.one * 2.0**_WEIGHT_BITS
             weights[tier.priced] = np.minimum(scaled, 2.0**52).astype(np.int64)
             self._weight[m] = weights / 2.0**_WEIGHT_BITS
-            value[m] = np.maximum(values.value[tier.order] - _times(kinds.demand[tier.order], weights, up=False), 0)
+            left = np.maximum(values.value[tier.order] - _times(kinds.demand[tier.order], weights, up=False), 0)
+            value[m], shift[m] = _narrow(left, tier)
             rests.append(_times(kinds.capacity[tier.kinds], weights, up=True))
         _bin_pricing.fill_tables(
             value, tier.units, tier.parts, tier.limit, self.table, all_parts=tier.all_parts, threads=threads
         )
         first = tier.bin_parts if tier.parts.any() else 0  # the row of all items
         for m, rest in enumerate(rests):
-            upper = np.minimum(upper, self.table[m, first, tier.bin_units] + rest)
+            upper = np.minimum(upper, (self.table[m, first, tier.bin_units].astype(np.int64) << shift[m]) + rest)
+        self._worth = np.ldexp(1.0, shift)
         self.upper: NDArray[np.int64] = upper
         """int64: proven, of the kinds of the tier."""
 
@@ -280,6 +285,7 @@ class Tables:
             np.ascontiguousarray(kinds.demand[tier.order]),
             self._weight,
             self.table,
+            self._worth,
             all_parts=tier.all_parts,
             limit=np.ascontiguousarray(limit, dtype=np.int64),
             capacity=np.ascontiguousarray(kinds.capacity[members]),
@@ -296,6 +302,21 @@ class Tables:
             whole[:, tier.order] = fillings
             answers.append((upper, visited, whole))
         return answers
+
+
+def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], int]:
+    """(values that tables hold, rounded up; by how many bits they are shifted)."""
+    shift = max(0, int(value.max(initial=0)).bit_length() - _ENTRY_BITS)
+    while True:
+        found = (-(-value >> shift)).astype(np.int32)
+        most = _bin_pricing.most_of_tables(
+            found, tier.units, tier.parts, tier.limit, all_units=tier.shape[2] - 1, all_parts=tier.all_parts
+        )
+        if most < 2.0**_ENTRY_BITS:
+            return found, shift
+        if not value.max(initial=0) >> shift:
+            raise InputError("a bin holds 2**30 items and more: no bound is looked for")
+        shift += max(1, int(np.log2(most)) - _ENTRY_BITS)
 
 
 def _times(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:

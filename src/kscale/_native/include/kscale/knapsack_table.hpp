@@ -31,18 +31,23 @@ struct KnapsackTables {
 };
 
 // table[m, rows(k) + h, c]: the most value[m] of items k, k + 1, ... (limit[k] of each) within c units and h parts; the
-// last row, of no items, is 0. Needs sum(value * limit) < 2^62. `threads` changes the time only.
-void fill_tables(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit,
-                 std::ptrdiff_t threads, std::int64_t* table);
+// last row, of no items, is 0. No filling may be worth 2^31: half the memory of wider numbers is half the time.
+// `threads` changes the time only.
+void fill_tables(const KnapsackTables& shape, const std::int32_t* value, const std::int64_t* limit,
+                 std::ptrdiff_t threads, std::int32_t* table);
+
+// More than any filling of the tables is worth, for one table's `value`: by value per unit, of what takes units.
+double most_of_tables(const KnapsackTables& shape, const std::int32_t* value, const std::int64_t* limit);
 
 // Bins, each searched by itself with the tables as bounds: maximise sum(value * take), in the tables' order of items.
 //
 // The other resources are priced out: in table m whatever is left of resource r is taken to be worth `weight[m, r]` a
-// unit, and the table is of values that are at least value - weight * demand. Then no filling of what is left is worth
+// unit, and the table, in which one stands for `worth[m]`, is of values that are at least value - weight * demand. Then no filling of what is left is worth
 // more than the table's entry plus sum(weight * rest): a bound, whatever the weights are. The least of them counts.
 struct TableSearch {
   KnapsackTables shape;
-  const std::int64_t* table = nullptr;     // [n_tables, rows(n_items + 1), all_units + 1]
+  const std::int32_t* table = nullptr;     // [n_tables, rows(n_items + 1), all_units + 1]
+  const double* worth = nullptr;           // [n_tables], powers of two
   const double* weight = nullptr;          // [n_tables, n_resources], >= 0
   std::ptrdiff_t n_resources = 0;
   const std::int64_t* value = nullptr;     // [n_items], >= 0
