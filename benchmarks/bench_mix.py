@@ -59,7 +59,7 @@ CASES = {
     "aws m c r": Case("aws", of_m_c_and_r, False, 0.001, 0.001),
     "aws": Case("aws", lambda kind: kind.arch == "amd64" and not kind.gpu_name, False, 0.003, 0.01),
     "azure": Case("azure", lambda kind: kind.arch == "amd64" and not kind.gpu_name, False, 0.003, 0.01),
-    "aws whole gpus": Case("aws", lambda kind: kind.arch == "amd64", True, 0.003, 0.01),
+    "aws whole gpus": Case("aws", lambda kind: kind.arch == "amd64", True, 0.001, 0.001),
 }
 
 

@@ -32,6 +32,8 @@ _BATCH = 4  # searches at a time
 _SWAPS = 6
 _SLACK = 0.35  # share of the gap that fillings may be worth too much without being looked for
 _FEW_COLUMNS = 30  # new ones of a round, below which it looks harder
+_CELLS_A_UNIT = 1_500  # of tables: filled in the time of a unit
+_A_NODE = 0.2  # of a search: units
 _FEW_FOUND = 3  # new ones of searches, below which those that were given up get more nodes
 
 
@@ -218,7 +220,7 @@ class Generation:
             at_least = np.floor(ask[members] * found_at_least).astype(np.int64)
             answers = made[number].search(batch.tolist(), at_least, self._nodes, threads=self.threads)
             for t, least, (most, visited, fillings) in zip(members.tolist(), at_least.tolist(), answers, strict=True):
-                self.effort.spend(20 + visited * 0.3)
+                self.effort.spend(20 + visited * _A_NODE)
                 tried[t] = True
                 upper[t] = min(int(upper[t]), most)
                 best = int(fillings[-1] @ values.value) if len(fillings) else least
@@ -259,7 +261,7 @@ class Generation:
             weight[r] = float(np.median(some)) if len(some) else 0.0
         tables = Tables(self.kinds, tier, values, weight, memory=self._memory.get(number), threads=self.threads)
         self._memory[number] = tables.table
-        self.effort.spend(50 + tables.work / 500)
+        self.effort.spend(50 + tables.work / _CELLS_A_UNIT)
         return tables
 
     def _prove(
