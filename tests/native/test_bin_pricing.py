@@ -229,7 +229,8 @@ def test_a_bin_of_realistic_size() -> None:
     units, parts, limit = demand[:, 0].astype(np.int32), np.zeros(40, np.int32), np.full(40, 50)
     _bin_pricing.fill_tables(value[None].astype(np.int32), units, parts, limit, table, all_parts=0)
     ((best, upper, _, fillings),) = _bin_pricing.search(
-        value, units, parts, demand, np.zeros((1, 3)), table, np.ones(1), all_parts=0, limit=limit[None].copy(), capacity=capacity,
+        value, units, parts, demand, np.zeros((1, 3)), table, np.ones(1), all_parts=0,
+        limit=limit[None].copy(), capacity=capacity,
         bin_units=np.array([16_000]), bin_parts=np.array([0]), at_least=np.array([0]), node_limit=10**6,
     )  # fmt: skip
     assert best == upper <= table[0, 0, 16_000]

@@ -241,8 +241,9 @@ def table_columns() -> dict[str, np.ndarray]:
 def call_table(c: dict[str, np.ndarray]) -> Any:
     _bin_pricing.fill_tables(c["values"], c["units"], c["parts"], c["limit"], c["table"], all_parts=1, threads=2)
     return _bin_pricing.search(
-        c["value"], c["units"], c["parts"], c["demand"], c["weight"], c["table"], c["worth"], all_parts=1, limit=c["limits"],
-        **{name: c[name] for name in ("capacity", "bin_units", "bin_parts", "at_least")}, node_limit=1000, keep=2,
+        c["value"], c["units"], c["parts"], c["demand"], c["weight"], c["table"], c["worth"], all_parts=1,
+        **{name: c[name] for name in ("capacity", "bin_units", "bin_parts", "at_least")}, limit=c["limits"],
+        node_limit=1000, keep=2,
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ how many of each kind may be enough.
 
 from __future__ import annotations
 
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
