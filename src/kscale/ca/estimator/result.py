@@ -256,7 +256,8 @@ def _different(patterns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Equal rows once, each where the first of them is."""
     # Equal rows have equal sums with these weights, and next to no others do.
     weights = np.array([pow(0x9E3779B97F4A7C15, k + 1, 2**63) for k in range(patterns.shape[1])], dtype=np.int64)
-    return patterns[np.sort(np.unique(patterns @ weights, return_index=True)[1])]
+    found: NDArray[np.int64] = patterns[np.sort(np.unique(patterns @ weights, return_index=True)[1])]
+    return found
 
 
 def _fullest(patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> NDArray[np.int64]:
