@@ -73,7 +73,7 @@ def test_an_interrupt_keeps_what_is_done(cluster: Any, tmp_path: Path, monkeypat
 
     def press() -> None:
         with fifo.open("wb"):  # opens once a worker reads it
-            told.wait()
+            told.wait(120)  # an answer that never comes is a failure here, not a wait without an end
             if not over.is_set():
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             over.wait()
