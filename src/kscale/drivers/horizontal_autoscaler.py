@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-import msgspec
-
 from kscale.drivers.horizontal import HorizontalController, Tombstone
 from kscale.drivers.queue_metrics import QUEUE_METRICS
 from kscale.effects import (
@@ -31,6 +29,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.hpa.batch import Reconciled, reconcile_all
+from kscale.hpa.decided_rows import is_as_left
 from kscale.hpa.gathering import are_usual
 from kscale.hpa.metrics import METRICS, NUM_HPAS
 from kscale.hpa.options import HPAOptions
@@ -347,10 +346,7 @@ def _as_written(
     if not written:
         return last.hpas
     for key, status in written.items():
-        before, after = last.hpas[key], changed[key]
-        if after is None or after.spec is not before.spec or after.status != status:
-            return None
-        metadata = msgspec.structs.replace(before.metadata, resource_version=after.metadata.resource_version)
-        if metadata != after.metadata:
+        after = changed[key]
+        if after is None or not is_as_left(after, last.hpas[key], status):
             return None
     return {key: changed.get(key) or hpa for key, hpa in last.hpas.items()}

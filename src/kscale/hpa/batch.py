@@ -34,12 +34,13 @@ from kscale.effects import (
 )
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.calculation import Replicas
+from kscale.hpa.decided_rows import DecidedRow
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
 from kscale.hpa.gathering import gather_metrics, gather_scales
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import Decided, reconcile
+from kscale.hpa.reconcile import UNCHANGED, Decided, reconcile
 from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.running import Running
 from kscale.hpa.scale_target import TargetScale
@@ -61,7 +62,8 @@ class Reconciled:
     was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns say.
 
     ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
-    that were written of those of which the columns say all, by key.
+    that were written of those of which the columns say all, by key; ``rows``: of all that were given, what came of
+    those of them whose size stays.
     """
 
     keys: Sequence[str]
@@ -75,6 +77,7 @@ class Reconciled:
     decisions: Decisions
     at: Moment
     written: Mapping[str, HorizontalPodAutoscalerStatus]
+    rows: Sequence[DecidedRow | None] = ()
 
 
 def reconcile_all(
@@ -154,7 +157,9 @@ class _Batch:
             self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
             self._register()
             self._read_columns()
-            runs = [self._begin(row) for row in range(len(self.hpas))]
+            self.again = self._rows_again()
+            self.rows = list(self.again)
+            runs = [self._begin(row) for row, known in enumerate(self.again) if known is None]
         yield from self._report([each for each in runs if each.action is None and each.begun])
         # Sizes first: a status can wait. Then whole namespaces, in the order of their first: what is left of them has
         # its metrics asked for again, and comes first the next time.
@@ -176,6 +181,22 @@ class _Batch:
 
     # -- one by one --------------------------------------------------------------------------------------------------
 
+    def _rows_again(self) -> list[DecidedRow | None]:
+        """What comes of those of which the last batch knows it, because the same is decided of them again."""
+        before = self.before
+        if before is None or not before.rows or self.keys != before.chosen.observed.keys:
+            return [None] * len(self.hpas)
+        found: list[DecidedRow | None] = []
+        for row, known in enumerate(before.rows):
+            scale = self.given.scales[row]
+            if known is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
+                found.append(None)
+                continue
+            target = TargetScale(scale, self.chosen.references.resources[row][0])
+            replicas = self.replicas[slice(*self.metrics[row])]
+            found.append(known.again(self.hpas[row], target, replicas, self.normalized[row]))
+        return found
+
     def _begin(self, row: int) -> Running:
         """The step machine of one, as far as it gets without the world; of one that changes a size, not at all."""
         known, hpa = self._known(row), self.hpas[row]
@@ -185,9 +206,11 @@ class _Batch:
             state = _registered(self.chosen.rest[row])
             decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
             out = Running(row, decided.rest(), self.at, [], decided.observations, by_columns=True)
+            counted = [*decided.observations, *UNCHANGED]
+            replicas = self.replicas[slice(*self.metrics[row])]
+            self.rows[row] = DecidedRow(hpa, target, replicas, self.normalized[row], None, counted)
             if not decided.writes:
-                counted, out.record = decided.ended()
-                out.observations += counted
+                out.observations, out.record = counted, decided.ended()
                 out.begun = True
         else:
             steps = reconcile(
@@ -293,7 +316,9 @@ class _Batch:
     def _report(self, runs: Sequence[Running]) -> Steps[None]:
         """What those have said that are done."""
         yield from self.progress.emit(*[event for each in runs for event in each.events])
-        yield from self.progress.observe(*[seen for each in runs for seen in each.observations])
+        said = {each.row: each.observations for each in runs}
+        seen = [said.get(row, ()) if known is None else known.observations for row, known in enumerate(self.again)]
+        yield from self.progress.observe(*[each for observations in seen for each in observations])
 
     # -- what is remembered ------------------------------------------------------------------------------------------
 
@@ -305,30 +330,40 @@ class _Batch:
         problems: dict[str, Exception] = {}
         records = {}
         written = {}
-        for running in runs:
-            row, record = running.row, running.record
-            key = self.keys[row]
+        rows = self.rows
+        run_of = {each.row: each for each in runs}
+        for row, key in enumerate(self.keys):
+            running = run_of.get(row)
+            if running is None:  # as it was
+                done.append(row)
+                continue
+            record = running.record
             if record is None and running.problem is None:
                 unfinished.append(key)
+                rows[row] = None
                 continue
             done.append(row)
             if record is None:
                 assert running.problem is not None
                 problems[key] = running.problem
                 others[row] = self.kept.get(key) or HPAState()
+                rows[row] = None
             elif running.by_columns:
                 if record.state.written is not None:
                     left[row] = msgspec.structs.replace(rest[row], written=record.state.written)
+                known = rows[row]
                 if record.status_written:
                     written[key] = record.status
+                    rows[row] = None if known is None else known._replace(written=record.status)
                 elif record.error is not None:  # the write was refused
                     records[key] = record
+                    rows[row] = None
             else:
                 records[key] = record
                 others[row] = record.state
         if others:
-            rows = np.array(list(others), np.int64)
-            histories = histories.with_rows(rows, Histories.of(list(others.values())))
+            which = np.array(list(others), np.int64)
+            histories = histories.with_rows(which, Histories.of(list(others.values())))
             left.update((row, state.without_histories()) for row, state in others.items())
         if left:  # else it stays the very same list, of which the next batch knows what comes
             rest = [left.get(row, state) for row, state in enumerate(rest)]
@@ -346,6 +381,7 @@ class _Batch:
             decisions=self.decisions,
             at=self.at,
             written=written,
+            rows=rows,
         )
 
 

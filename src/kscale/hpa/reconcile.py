@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from kscale.effects import (
     Emit,
@@ -48,7 +49,7 @@ from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["Decided", "Reconciling", "reconcile"]
+__all__ = ["UNCHANGED", "Decided", "Reconciling", "reconcile"]
 
 Reconciling = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
@@ -58,6 +59,13 @@ Reconciling = StepsOf[
 
 
 _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
+_NOTHING = {"action": "none", "error": "none"}
+
+UNCHANGED: Final = (
+    Observation(name=RECONCILIATIONS, labels=_NOTHING),
+    seconds(RECONCILIATION_DURATION, 0, 0, _NOTHING),
+)
+"""What the end of a reconcile counts that changed no size, wrote nothing, and so waited for nothing."""
 
 
 def reconcile(
@@ -128,8 +136,9 @@ class Decided:
             return of.resize(self._target, self._desired)
         return of.write() if self.writes else of.end()
 
-    def ended(self) -> tuple[list[Observation], Reconciliation]:
-        """What :meth:`rest` counts and returns where nothing is written: it waits for nothing then."""
+    def ended(self) -> Reconciliation:
+        """What :meth:`rest` returns where nothing is written: it waits for nothing then, and counts
+        :data:`UNCHANGED`."""
         return self._reconcile.ended()
 
 
@@ -178,11 +187,9 @@ class _Reconcile:
         yield from progress.observe(seconds(RECONCILIATION_DURATION, self.now.now, progress.now, labels))
         return self._result(error)
 
-    def ended(self) -> tuple[list[Observation], Reconciliation]:
-        """What :meth:`end` counts and returns where nothing failed and nothing was waited for."""
-        labels, at = {"action": self.action, "error": self.error_class}, self.now.now
-        counted = Observation(name=RECONCILIATIONS, labels=labels)
-        return [counted, seconds(RECONCILIATION_DURATION, at, at, labels)], self._result("")
+    def ended(self) -> Reconciliation:
+        """What :meth:`end` returns where nothing failed."""
+        return self._result("")
 
     def _stale(self, seen_version: str | None) -> str:
         """The error of an object older than what this controller wrote; a fresh one clears the record."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
-from kscale.objects.metrics import ExternalMetricValue, PodMetrics
+from kscale.objects.metrics import ExternalMetricValue, PodMetrics, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.cluster import Cluster
@@ -154,18 +155,26 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
 
 
 @settings(max_examples=60, deadline=None)
-@given(worlds(), st.lists(st.booleans(), min_size=3, max_size=3))
-def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(world: World, seen: list[bool]) -> None:
-    """What was written of an HPA has been seen by then, or not."""
+@given(worlds(), st.lists(st.booleans(), min_size=3, max_size=3), st.sampled_from(["", "ns/a", "ns/b"]), st.booleans())
+def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(
+    world: World, seen: list[bool], resized: str, lost: bool
+) -> None:
+    """What was written of an HPA has been seen by then, or not. Later a scale is another, or usage of a pod is not
+    told any more."""
     with_names(world)
+    scales = world.scales
     states = {key: msgspec.structs.replace(state, registered=True) for key, state in world.state.hpas.items()}
     world.state = ControllerState(hpas=states)
     outcomes = []
     for follows in (False, True):
         kept, store, pods = KeptStates(states), store_of(world), pods_of(world)
-        hpas, before = list(world.hpas), None
-        for period in range(4):
-            run = batch(world, hpas, kept, store, pods, NOW + period * 15 * SECOND, before if follows else None)
+        hpas, before, now = list(world.hpas), None, world
+        for period in range(5):
+            if period == 3:
+                now = replace(world, scales={**scales, **another_size(resized, scales.get(resized))})
+            if period == 4 and lost:
+                now = replace(now, metrics=without_the_last(world.metrics))
+            run = batch(now, hpas, kept, store, pods, NOW + period * 15 * SECOND, before if follows else None)
             before = run.value
             kept.put(before.keys, before.histories, before.rest)
             for row, (hpa, is_seen) in enumerate(zip(hpas, seen, strict=False)):
@@ -173,7 +182,51 @@ def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(world:
                     hpas[row] = msgspec.structs.replace(hpa, status=status)
             problems = {key: str(problem) for key, problem in before.problems.items()}
             outcomes.append((by_hpa(run), run.observations, dict(kept), problems, before.written, before.keys))
-    assert outcomes[:4] == outcomes[4:]
+    assert outcomes[:5] == outcomes[5:]
+
+
+def another_size(key: str, scale: Scale | ApiError | None) -> dict[str, Scale]:
+    if not isinstance(scale, Scale):
+        return {}
+    status = msgspec.structs.replace(scale.status, replicas=scale.status.replicas ^ 1)
+    return {key: msgspec.structs.replace(scale, spec=ScaleSpec(replicas=scale.spec.replicas ^ 1), status=status)}
+
+
+def without_the_last(metrics: Any) -> Any:
+    def fewer(asked: GetMetric) -> Any:
+        found = metrics(asked)
+        return PodMetricsList(items=found.items[:-1]) if isinstance(found, PodMetricsList) else found
+
+    return fewer
+
+
+def test_what_is_decided_again_is_not_worked_out_again() -> None:
+    """Of what stays as it was; what is decided of another scale or of another value is, though no size changes."""
+    hpas = [a_steady_hpa(name) for name in ("a", "b")]
+    kept, store = KeptStates(), SelectorStore()
+    for hpa in hpas:
+        store.put_if_absent("ns", hpa.name)
+    one, other = ({hpa.key: a_scale(hpa.name, size) for hpa in hpas} for size in (2, 3))
+    scales = [one] * 3 + [one | {"ns/b": other["ns/b"]}] * 3
+    found: list[Reconciled] = []
+    for period, values in enumerate([("2", "2")] * 5 + [("2", "2050m")]):
+        lists = MetricLists()
+        for name, value in zip(("a", "b"), values, strict=True):
+            lists.add_external("ns", [from_dict({"metricName": name, "value": value}, ExternalMetricValue)])
+        world, now = World(hpas, {**scales[period]}, [], lists, ControllerState(), HPAOptions()), NOW + period * SECOND
+        anew = batch(world, hpas, kept, store, [], now, None)
+        run = batch(world, hpas, kept, store, [], now, found[-1] if found else None)
+        assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
+        found.append(run.value)
+        kept.put(found[-1].keys, found[-1].histories, found[-1].rest)
+        hpas = [
+            msgspec.structs.replace(hpa, status=status) if (status := found[-1].written.get(hpa.key)) else hpa
+            for hpa in hpas
+        ]
+    assert all(all(each.rows) for each in found)
+    assert [list(each.written) for each in found] == [["ns/a", "ns/b"], [], [], ["ns/b"], [], ["ns/b"]]
+    assert [row is before for row, before in zip(found[2].rows, found[1].rows, strict=True)] == [True, True]
+    assert [row is before for row, before in zip(found[5].rows, found[1].rows, strict=True)] == [True, False]
 
 
 def test_specs_that_are_the_same_are_not_read_again() -> None:
@@ -422,6 +475,14 @@ def test_who_has_to_work_a_size_out_does_so_apart() -> None:
 def an_hpa(name: str) -> HorizontalPodAutoscaler:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     document = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"scaleTargetRef": target, "maxReplicas": 1}}
+    return apply_defaults(from_dict(document, HorizontalPodAutoscaler))
+
+
+def a_steady_hpa(name: str) -> HorizontalPodAutoscaler:
+    """Whose metric, of its own name, shall be 2."""
+    metric = {"metric": {"name": name}, "target": {"type": "Value", "value": "2"}}
+    document = to_dict(an_hpa(name))
+    document["spec"] |= {"maxReplicas": 5, "metrics": [{"type": "External", "external": metric}]}
     return apply_defaults(from_dict(document, HorizontalPodAutoscaler))
 
 
