@@ -28,6 +28,8 @@ R = TypeVar("R")
 
 _AHEAD = 2  # parts under way for each worker, so that none waits for the next
 _RETRIES = 3  # executors that may break one after the other without a result
+_LISTEN = 1.0
+"""Seconds. A Ctrl-C that comes just before the wait begins is heard by the interpreter only after it."""
 
 _there: dict[str, Any] = {}
 """In a worker: what was shared, by its token."""
@@ -187,7 +189,7 @@ def _spread(
                         raise
                 if not under_way:
                     return
-                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                for future in wait(under_way, _LISTEN, FIRST_COMPLETED).done:
                     answers = future.result()
                     indices, _ = under_way.pop(future)
                     broken = 0
