@@ -35,6 +35,7 @@ from kscale.effects import (
 )
 from kscale.objects.apps import ReplicaSet
 from kscale.objects.autoscaling import Scale
+from kscale.objects.cluster_api import Machine
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
@@ -47,6 +48,7 @@ def test_every_action_has_a_line_and_no_line_is_left_over() -> None:
 
 COST = GetPrices(nodes=(Node(),), pods=({},), start=0, end=1)
 CPU = GetMetric(api="resource", namespace="shop")
+MACHINES = List(kind="Machine", api_version="machines.example.com/v1", watched=False, read_as="cluster.x-k8s.io")
 LEGAL: list[tuple[Any, Any]] = [
     (Refresh(), None),
     (Refresh(), [NodeGroup(id="a")]),
@@ -61,6 +63,7 @@ LEGAL: list[tuple[Any, Any]] = [
     (List(kind="Pod"), []),
     (List(kind="Pod"), [Pod()]),
     (List(kind="Pod"), (Pod(),)),
+    (MACHINES, [Machine()]),
     (Patch(kind="Node", name="n", patch={}), None),
     (Patch(kind="Node", name="n", patch={}), "17"),
     (GetScale(namespace="shop", resource="deployments.apps", name="web"), Scale()),
@@ -100,6 +103,7 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
         (Get(kind="Node", name="n"), {"metadata": {"name": "n"}}),
         (List(kind="Pod"), [Pod(), Node()]),
         (List(kind="Pod"), None),
+        (MACHINES, [Node()]),
         (Patch(kind="Node", name="n", patch={}), 17),
         (GetScale(namespace="shop", resource="deployments.apps", name="web"), None),
         (CPU, MetricValueList()),

@@ -18,6 +18,7 @@ from kscale.effects import (
     DryRun,
     GetMetric,
     GetScale,
+    List,
     Observe,
     Outcome,
     PutScale,
@@ -32,9 +33,16 @@ from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
+from kscale.hpa.reconcile import reconcile
 from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent, Written
+from kscale.objects.autoscaling import (
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerStatus,
+    Scale,
+    ScaleSpec,
+    ScaleStatus,
+)
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
@@ -246,6 +254,58 @@ def test_specs_that_are_the_same_are_not_read_again() -> None:
             hpas = [msgspec.structs.replace(hpa, status=found[0].records[hpa.key].status) for hpa in hpas]
     third, last = found[2:]
     assert last.chosen.specs is third.chosen.specs
+
+
+def a_queue_that_keeps_its_size() -> World:
+    """Two pods, and twice the work of one."""
+    world = a_queue_that_is_empty()
+    hpa = msgspec.structs.replace(world.hpas[0], metadata=ObjectMeta(name="a", namespace="ns", uid="u"))
+    hpa = msgspec.structs.replace(hpa, status=HorizontalPodAutoscalerStatus())
+    world.metrics = MetricLists()
+    world.metrics.add_external("ns", [from_dict({"metricName": "lag", "value": "1"}, ExternalMetricValue)])
+    scale = Scale(spec=ScaleSpec(replicas=2), status=ScaleStatus(replicas=2, selector="app=a"))
+    states = {"ns/a": HPAState(registered=True)}
+    return World([hpa], {"ns/a": scale}, [], world.metrics, ControllerState(hpas=states), HPAOptions())
+
+
+def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
+    """First it writes its status, and remembers at which version; then it has nothing to write."""
+    world = a_queue_that_keeps_its_size()
+    with_names(world)
+    kept = KeptStates(world.state.hpas)
+
+    def answered(action: Action) -> Any:
+        if isinstance(action, List):
+            return []
+        return "7" if isinstance(action, WriteStatus) else answer(world, action, {})
+
+    for writes in (True, False):
+        (hpa,), state = world.hpas, kept["ns/a"]
+        store, own = store_of(world), store_of(world)
+        alone = performed(
+            reconcile(hpa, state, now=NOW, options=world.options, selectors=own, mapper=BUILT_IN_MAPPER),
+            answered,
+            now=NOW,
+        )
+        steps = reconcile_all(
+            [hpa],
+            kept,
+            [],
+            scales={},
+            now=NOW,
+            options=world.options,
+            selectors=store,
+            mapper=BUILT_IN_MAPPER,
+        )
+        run = performed(steps, answered, now=NOW)
+        kept.put(run.value.keys, run.value.histories, run.value.rest)
+        assert [isinstance(each, WriteStatus) for each in run.actions].count(True) == writes
+        assert run.value.decisions.by_metrics().all()
+        assert sorted(map(repr, run.observations)) == sorted(map(repr, alone.observations))
+        assert kept["ns/a"] == alone.value.state
+        assert kept["ns/a"].written == (Written("u", "7") if writes else None)
+        metadata = msgspec.structs.replace(hpa.metadata, resource_version="7")
+        world.hpas[0] = msgspec.structs.replace(hpa, metadata=metadata, status=alone.value.status)
 
 
 def batch(

@@ -418,6 +418,25 @@ def test_pieces_of_lines_are_left() -> None:
     assert [change.new.name for change in told if change.new is not None] == ["a"]
 
 
+def test_what_lines_were_is_told() -> None:
+    """Of a kind that is served under another version, too: an object is of what is watched."""
+    told: list[Change] = []
+    sink = ObjectSink(PODS, told.append)
+    made = {**pod("a"), "apiVersion": "v0", "kind": "Thing"}
+    found = []
+    for version, lines in enumerate([["ADDED", "MODIFIED"], ["ADDED"], ["DELETED"], ["ODD"], ["ADDED", "ODD"]]):
+        made["metadata"]["resourceVersion"] = str(version)
+        data = b"".join(json.dumps({"type": each, "object": made}).encode() + b"\n" for each in lines)
+        each = sink.events(data)
+        found.append((each.events, each.version, each.only_added))
+    assert found == [(2, "0", False), (1, "1", True), (1, "2", False), (1, "", False), (2, "4", False)]
+    objects = [change.new or change.old for change in told]
+    assert {(each.api_version, each.kind) for each in objects if each is not None} == {("v1", "Pod")}
+    assert [(change.old is None, change.new is None) for change in told] == [
+        (True, False), (False, False), (False, True), (True, False)
+    ]  # fmt: skip
+
+
 def test_another_object_of_the_same_name() -> None:
     told: list[tuple[KubeObject | None, KubeObject | None]] = []
     sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: told.append((c.old, c.new)))

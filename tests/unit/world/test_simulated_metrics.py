@@ -150,6 +150,33 @@ def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
     assert [phase for _, _, phase in pods(world)] == ["Running", "Running"]
 
 
+def test_usage_of_all_is_that_of_each() -> None:
+    """Of what is used, of a queue, of both, and of none that are ready."""
+    world = world_of(
+        deployment(replicas=3, cpu="100m"),
+        *(deployment(name, replicas=2, cpu="100m") for name in ("both", "queue", "none")),
+    )
+    keys = {name: ("Deployment", "shop", name) for name in ("web", "both", "queue", "none")}
+    total, each = Usage(signal=Signal.constant(1001)), Usage(signal=Signal.constant(700), per_pod=True)
+    world.load.usage = {keys["web"]: {"memory": each, "cpu": total}, keys["both"]: {"cpu": total}, keys["none"]: {}}
+    arrivals = Signal([0, T0 + 20 * SECOND], [500, 900])
+    for name in ("both", "queue"):
+        used = {"cpu": 800, "memory": 1 << 20}
+        world.load.queues[keys[name]] = Queue(arrivals=arrivals, capacity=1000, used=used)
+    world.load.begin()
+    seen = set()
+    for _ in range(5):
+        run(world, 9)
+        load, begin, now = world.load, world.time.now - 15 * SECOND, world.time.now
+        found = load.used_by_all(begin, now)
+        want = {key: {name: load.used(key, name, begin, now) for name in load.names(key)} for key in keys.values()}
+        assert {key: list(names.items()) for key, names in found.items()} == {
+            key: [(name, value or 0) for name, value in names.items()] for key, names in want.items()
+        }
+        seen |= {(name, value) for names in found.values() for name, value in names.items()}
+    assert {("cpu", 1001 // 3), ("cpu", 1001 // 2), ("memory", 700)} < seen
+
+
 def test_columns_tell_what_objects_tell() -> None:
     template = pod_template("db", cpu="100m")
     template["spec"]["containers"].append({"name": "side", "image": "x"})
