@@ -114,6 +114,13 @@ class Descent {
     for (std::ptrdiff_t k = 0; k < s_.shape.n_items; ++k)
       if (limit_[k] > 0 && s_.value[k] > 0) item_.push_back(k);
     take_.assign(item_.size(), 0);
+    for (std::ptrdiff_t m = 0; m < s_.shape.n_tables; ++m) order_.push_back(m);
+    for (std::size_t r = 0; r < rest_.size(); ++r)
+      for (const std::ptrdiff_t m : order_)
+        if (s_.weight[m * s_.n_resources + static_cast<std::ptrdiff_t>(r)] != 0) {
+          priced_.push_back(r);
+          break;
+        }
   }
 
   TableFound run(std::int64_t units, std::int64_t parts) {
@@ -124,25 +131,33 @@ class Descent {
 
  private:
   std::int64_t fits(std::ptrdiff_t k, std::int64_t units, std::int64_t parts) const {
+    if (s_.shape.units[k] > units || s_.shape.parts[k] > parts) return 0;  // nothing is divided for what does not fit
+    const std::int64_t* demand = s_.demand + k * s_.n_resources;
+    for (std::size_t r = 0; r < rest_.size(); ++r)
+      if (demand[r] > rest_[r]) return 0;
     std::int64_t most = limit_[k];
     if (s_.shape.units[k] > 0) most = std::min(most, units / s_.shape.units[k]);
     if (s_.shape.parts[k] > 0) most = std::min(most, parts / s_.shape.parts[k]);
-    const std::int64_t* demand = s_.demand + k * s_.n_resources;
-    for (std::size_t r = 0; r < rest_.size() && most > 0; ++r)
+    for (std::size_t r = 0; r < rest_.size(); ++r)
       if (demand[r] > 0) most = std::min(most, rest_[r] / demand[r]);
     return most;
   }
 
-  double bound(std::ptrdiff_t k, std::int64_t units, std::int64_t parts, double enough) const {
+  // The least bound of the tables, or one that is less than enough: that of the table which was so last is tried first.
+  double bound(std::ptrdiff_t k, std::int64_t units, std::int64_t parts, double enough) {
     const std::int32_t* entry = s_.table + s_.shape.entry(k, parts, units);
-    const double* weight = s_.weight;
     double least = std::numeric_limits<double>::infinity();
-    for (std::ptrdiff_t m = 0; m < s_.shape.n_tables; ++m, entry += s_.shape.size(), weight += s_.n_resources) {
-      double left = static_cast<double>(*entry) * s_.worth[m];
-      for (std::size_t r = 0; r < rest_.size(); ++r) left += weight[r] * static_cast<double>(rest_[r]);
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      const std::ptrdiff_t m = order_[i];
+      const double* weight = s_.weight + m * s_.n_resources;
+      double left = static_cast<double>(entry[m * s_.shape.size()]) * s_.worth[m];
+      for (const std::size_t r : priced_) left += weight[r] * static_cast<double>(rest_[r]);
       // Sums of a few doubles below 2^53: inflated by far more than they can be off.
       least = std::min(least, left * (1.0 + 1e-12) + 1e-3);
-      if (least < enough) break;
+      if (least < enough) {
+        std::swap(order_[i], order_[0]);
+        break;
+      }
     }
     return least;
   }
@@ -189,6 +204,8 @@ class Descent {
   const std::int64_t* limit_;
   std::vector<std::int64_t> rest_, take_;
   std::vector<std::ptrdiff_t> item_;  // position -> item of the tables
+  std::vector<std::ptrdiff_t> order_;  // in which the tables are asked
+  std::vector<std::size_t> priced_;    // resources that some table prices out
   TableFound found_;
 };
 

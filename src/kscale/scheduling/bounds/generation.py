@@ -73,7 +73,7 @@ class Generation:
         self._nodes = _FEW_NODES
         self._share = _SLACK
         self._tiers: list[Tier] | None = None
-        self._memory: dict[int, NDArray[np.int32]] = {}
+        self._memory: dict[bytes, NDArray[np.int32]] = {}  # of the tiers' tables, by their kinds
         self._least = 1e-9 * float(kinds.cost.max(initial=1))
 
     @property
@@ -241,7 +241,8 @@ class Generation:
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]
         if shared:
             self._tiers = [part for tier in self._tiers for part in tier.without(self.kinds, shared)]
-            self._memory.clear()
+            kept = {tier.kinds.tobytes() for tier in self._tiers}
+            self._memory = {kinds: table for kinds, table in self._memory.items() if kinds in kept}
             return True
         if not given_up or found >= _FEW_FOUND or self._nodes >= _MOST_NODES:
             return False
@@ -259,8 +260,9 @@ class Generation:
             some = relaxed.weight[near, r]
             some = some[some > 0]
             weight[r] = float(np.median(some)) if len(some) else 0.0
-        tables = Tables(self.kinds, tier, values, weight, memory=self._memory.get(number), threads=self.threads)
-        self._memory[number] = tables.table
+        kinds = tier.kinds.tobytes()
+        tables = Tables(self.kinds, tier, values, weight, memory=self._memory.get(kinds), threads=self.threads)
+        self._memory[kinds] = tables.table
         self.effort.spend(50 + tables.work / _CELLS_A_UNIT)
         return tables
 

@@ -60,19 +60,20 @@ def _row_prices(kinds: BinKinds, duals: NDArray[np.float64], one: int) -> tuple[
 
 def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tuple[int, ...], fixed: int) -> int | None:
     numerator = sum(n * y for n, y in zip(kinds.count.tolist(), values.value.tolist(), strict=True))
-    asks = []
-    for t, cost in enumerate(kinds.cost.tolist()):
-        asks.append(cost * values.one - sum(d * int(w) for d, w in zip(rows, kinds.rows[:, t].tolist(), strict=True)))
+    asks = [cost * values.one for cost in kinds.cost.tolist()]
+    for price, weights in zip(rows, kinds.rows.tolist(), strict=True):
+        asks = [ask - price * weight for ask, weight in zip(asks, weights, strict=True)]
+    most = upper.tolist()
     share = Fraction(1)
     endless = np.flatnonzero(kinds.available == UNLIMITED).tolist()
     for t in endless:
         if asks[t] < 0:
             return None
-        if upper[t] * share > asks[t]:
-            share = Fraction(asks[t], int(upper[t]))
+        if most[t] * share.numerator > asks[t] * share.denominator:
+            share = Fraction(asks[t], most[t])
     total = share * numerator + fixed
     for t in np.flatnonzero((kinds.available != UNLIMITED) | (kinds.least > 0)).tolist():
-        surplus = asks[t] - share * int(upper[t])
+        surplus = asks[t] - share * most[t]
         bins = int(kinds.least[t]) if surplus >= 0 else int(kinds.available[t])
         total += surplus * bins
     return max(0, ceil_div(total.numerator, total.denominator * values.one))
