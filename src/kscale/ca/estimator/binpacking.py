@@ -18,7 +18,7 @@ from kscale.ca.estimator.fast_path import best_fast_path
 from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.limiter import node_limit
 from kscale.ca.estimator.options import EstimateOptions, options_of
-from kscale.ca.estimator.pod_order import decreasing
+from kscale.ca.estimator.pod_order import decreasing, places_of
 from kscale.ca.estimator.result import EstimateResult
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeTemplate
@@ -41,13 +41,25 @@ class Repeats:
 
     def __init__(self) -> None:
         self.answers: dict[tuple[object, ...], tuple[_Packed, int]] = {}
-        self._layouts: dict[tuple[int, bytes], _Layout] = {}
+        self._orders: dict[tuple[int, bytes], tuple[GroupedPods, NDArray[np.int64]]] = {}
+        self._layouts: dict[tuple[int, int], _Layout] = {}
 
-    def layout(self, pods: GroupedPods, packed: NDArray[np.int64]) -> _Layout:
-        """The pods, group after group in an order."""
-        key = id(pods), packed.tobytes()
+    def order(self, pods: GroupedPods, template: NodeTemplate) -> NDArray[np.int64]:
+        """The groups by falling score on a template: int64[groups]. Templates of like proportions have the same."""
+        places = places_of(pods.asked, template)
+        key = id(pods), places.tobytes()
+        found = self._orders.get(key)
+        if found is None:  # kept with the pods: their identity is part of what it is known by
+            found = self._orders[key] = pods, decreasing(pods.asks, places)
+        return found[1]
+
+    def layout(self, pods: GroupedPods, order: NDArray[np.int64], last: int) -> _Layout:
+        """The pods, group after group in an order of :meth:`order`; ``last``: the place in it of the group that comes
+        after all others, or -1."""
+        key = id(order), last
         found = self._layouts.get(key)
         if found is None:
+            packed = order if last < 0 else np.append(np.delete(order, last), order[last])
             found = self._layouts[key] = _Layout(pods, packed)
         return found
 
@@ -56,7 +68,6 @@ class _Layout:
     """Pods group after group: ``pod_of`` and ``class_of``: int32[n], ``starts``: int32[groups + 1]."""
 
     def __init__(self, pods: GroupedPods, packed: NDArray[np.int64]) -> None:
-        self.pods = pods  # kept alive: its identity is part of what it is known by
         if _LONG_GROUPS * len(packed) < len(pods.members):
             spans = [slice(*pods.starts[group : group + 2].tolist()) for group in packed.tolist()]
             self.starts = np.append(0, np.cumsum(np.diff(pods.starts)[packed])).astype(np.int32)
@@ -225,16 +236,13 @@ def estimate_groups(
 ) -> EstimateResult:
     """One estimate on a session that holds the pods' classes; ``number``: the template's there."""
     limit = max(min(node_limit(options), MOST), -1)
-    order = decreasing(pods.asks, pods.asked, template)
-    packed = order
+    repeats = repeats or Repeats()
+    order = repeats.order(pods, template)
     fast = -1
     if options.fast_path:
         sizes = np.diff(pods.starts)
         fast = best_fast_path([(pods.exemplar(g), int(sizes[g])) for g in order.tolist()], template)
-        if fast >= 0:
-            packed = np.append(np.delete(order, fast), order[fast])
-    repeats = repeats or Repeats()
-    layout = repeats.layout(pods, packed)
+    layout = repeats.layout(pods, order, fast)
     clash = _clash(snapshot, template)
     engine = session.engine
     alike = session.template_identity(number) if clash < 0 else None
