@@ -83,6 +83,7 @@ class VirtualDrive:
         inputs: Callable[[], Hashable] | None = None,
     ) -> None:
         self.driver = driver
+        self._repeating = driver if isinstance(driver, Repeating) else None  # looking is slow
         self._stores, self._time, self._rank = stores, time, rank
         self._performs, self._inputs = perform, inputs
         self._mine: Perform = self._perform  # one object, which tells this driver's machines from others
@@ -146,7 +147,7 @@ class VirtualDrive:
 
     def _repeat(self, now: Moment) -> bool:
         """Leaves a round out."""
-        ended = self.driver.repeat(now) if isinstance(self.driver, Repeating) else None
+        ended = None if self._repeating is None else self._repeating.repeat(now)
         if ended is None:
             return False
         self.skipped += 1
@@ -155,8 +156,8 @@ class VirtualDrive:
 
     def _done(self, value: None, at: Moment) -> None:
         del value, at
-        known = self._inputs is not None and not self._acted and isinstance(self.driver, Repeating)
-        self._until = self.driver.repeats_until() if known else ZERO_TIME  # type: ignore[attr-defined]  # it is Repeating
+        known = None if self._inputs is None or self._acted else self._repeating
+        self._until = ZERO_TIME if known is None else known.repeats_until()
         self._go_on()
 
     def _go_on(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, Final
@@ -182,18 +183,22 @@ def _waited(vpa: Vpa, now: Moment) -> list[float]:
 
 def _count_objects(state: RecommenderState, tally: Tally) -> None:
     """``vpa_objects_count``: of every sort of VPAs how many there are, 0 included."""
-    found: dict[tuple[str | bool, ...], int] = dict.fromkeys(_SORTS, 0)
-    for vpa in state.observed_vpas():
-        sort: tuple[str | bool, ...] = (
+    found: Counter[tuple[str | bool, ...]] = Counter(
+        (
             vpa.update_mode or "Recreate",
             vpa.has_recommendation,
             vpa.api_version,
             not vpa.condition_is_true(NO_PODS_MATCHED),
             vpa.condition_is_true(CONFIG_UNSUPPORTED),
         )
-        found[sort] = found.get(sort, 0) + 1
-    for sort, count in found.items():
-        tally.count(_OBJECTS, dict(zip(_SORTED_BY, sort, strict=True)), count)
+        for vpa in state.observed_vpas()
+    )
+
+    def tell(into: Tally) -> None:  # the many sorts of which there is none are named when somebody looks
+        for sort in dict.fromkeys([*_SORTS, *found]):
+            into.count(_OBJECTS, dict(zip(_SORTED_BY, sort, strict=True)), found[sort])
+
+    tally.later(tell)
 
 
 def same_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:

@@ -41,6 +41,7 @@ from kscale.objects.nodegroup import ProviderError
 from kscale.objects.rest_mapping import BUILT_IN, BUILT_IN_MAPPER
 from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selector_text import parse_selector
+from kscale.objects.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.protocols import NodeGroups, Ranker
 from kscale.world.simulated.api_objects import ApiObjects, RefusedError
@@ -56,6 +57,8 @@ __all__ = ["Fault", "SimulatedPerformer"]
 _KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
 _STATUS_IN_WHOLE: Final = frozenset({"Pod", "VerticalPodAutoscalerCheckpoint"})
 """Kinds whose status is written with the rest: pods (only this world writes theirs), and what has no sub-resource."""
+_WITHOUT_QUANTITIES: Final = VerticalPodAutoscalerCheckpointStatus
+"""Statuses that are read as they were written."""
 
 
 Fault = Callable[[Action, Moment], ApiError | int | None]
@@ -238,6 +241,8 @@ def _status_in_place(action: Patch, held: Any) -> Any:
     there = type(held.status)
     if not isinstance(only.value, (dict, there)) or (only.op == "replace" and held.status == there()):
         return None
+    if isinstance(only.value, _WITHOUT_QUANTITIES):
+        return only.value  # who wrote it never changes it again
     # A quantity that was made remembers another format than the one that its text is read with.
     return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), there)
 
