@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kscale.objects.core import Node, Taint
 from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
 
-__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "alike", "distinct", "read_only"]
+__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "alike", "distinct", "median", "read_only"]
 
 FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
@@ -35,6 +35,12 @@ def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+def median(values: NDArray[np.float64]) -> float:
+    """The middle of some numbers, of two the mean, as ``np.median`` has it; that one imports ``numpy.ma``."""
+    ordered = np.sort(values)
+    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0)
 
 
 def alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

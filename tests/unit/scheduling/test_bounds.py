@@ -178,3 +178,14 @@ def test_the_solver_writes_nothing_to_stdout() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_no_masked_arrays_are_imported_for_a_bound() -> None:
+    """They take longer to import than such a bound takes."""
+    code = (
+        "import sys, highspy, numpy; before = 'numpy.ma' in sys.modules; "
+        "from kscale.scheduling.bounds import column_generation; "
+        "assert column_generation([[3, 4], [5, 2]], [40, 60], [16, 16]).value > 1; "
+        "assert ('numpy.ma' in sys.modules) == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.snapshot.columns import Growing, distinct
+from kscale.snapshot.columns import Growing, distinct, median
 
 
 @given(st.lists(st.integers(-3, 9)))
@@ -20,6 +20,11 @@ def test_distinct_numbers(numbers: list[int]) -> None:
     assert found.tolist() == sorted(set(numbers))
     assert found.dtype == column.dtype
     assert column.tolist() == numbers
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1))
+def test_the_middle_of_numbers(numbers: list[float]) -> None:
+    assert median(np.array(numbers)) == np.median(np.array(numbers))
 
 
 @given(st.lists(st.integers(-40, 40)), st.sampled_from((lambda each: pickle.loads(pickle.dumps(each)), deepcopy, copy)))

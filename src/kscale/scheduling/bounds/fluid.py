@@ -17,6 +17,7 @@ from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import silent_solver
 from kscale.scheduling.bounds.pricing import Values, surrogate
 from kscale.scheduling.bounds.proof import Proof, least_cost
+from kscale.snapshot.columns import median
 
 __all__ = ["Flow", "Fluid"]
 
@@ -46,7 +47,7 @@ class Fluid:
         self._integer = highspy.HighsVarType.kInteger
         self._optimal = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty)
         positive = kinds.cost[kinds.cost > 0]
-        self._scale = 1.0 / float(np.median(positive)) if len(positive) else 1.0
+        self._scale = 1.0 / median(positive.astype(np.float64)) if len(positive) else 1.0
         self._unit = np.maximum(kinds.capacity.max(axis=0, initial=1), 1).astype(np.float64)
         self._kind, self._class = np.nonzero((kinds.most > 0) & (kinds.count > 0))
         self._highs = highs = make()

@@ -19,6 +19,7 @@ from kscale.scheduling.bounds.kinds import BinKinds
 from kscale.scheduling.bounds.master import Master, Solved
 from kscale.scheduling.bounds.pricing import Relaxed, Tables, Tier, Values, relax, relax_around, surrogate, tiers
 from kscale.scheduling.bounds.proof import Proof, least_cost
+from kscale.snapshot.columns import median
 
 __all__ = ["Generation"]
 
@@ -259,7 +260,7 @@ class Generation:
         for r in tier.priced.tolist():
             some = relaxed.weight[near, r]
             some = some[some > 0]
-            weight[r] = float(np.median(some)) if len(some) else 0.0
+            weight[r] = median(some) if len(some) else 0.0
         kinds = tier.kinds.tobytes()
         tables = Tables(self.kinds, tier, values, weight, memory=self._memory.get(kinds), threads=self.threads)
         self._memory[kinds] = tables.table

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kscale.errors import NativeError
 from kscale.libraries import library
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.snapshot.columns import median
 
 __all__ = ["Master", "Solved", "have_solver", "silent_solver"]
 
@@ -74,7 +75,7 @@ class Master:
 
         self.kinds = kinds
         positive = kinds.cost[kinds.cost > 0]
-        self.scale = 1.0 / float(np.median(positive)) if len(positive) else 1.0
+        self.scale = 1.0 / median(positive.astype(np.float64)) if len(positive) else 1.0
         self._cost = kinds.cost * self.scale
         # Simplex: a vertex has integral values more often, and the next solve starts from it. The number of threads is
         # left alone: HiGHS has one pool for the process and refuses another number.
