@@ -314,13 +314,19 @@ class Filler {
   std::size_t kept_ = 0;  // position of the class that must stay, or behind the last
 };
 
+// As many threads as have some 300 us to do: starting one takes a good part of 100.
+std::ptrdiff_t busy(std::ptrdiff_t threads, std::ptrdiff_t fillings, std::ptrdiff_t items) {
+  constexpr std::ptrdiff_t kShare = 10'000;  // items looked at
+  return std::clamp<std::ptrdiff_t>(fillings * items / kShare, 1, threads);
+}
+
 __extension__ using Wide = __int128;
 
 }  // namespace
 
 void price_bins(const BinKinds& bins, const double* value, const double* wanted, int swaps, std::ptrdiff_t threads,
                 double* upper, double* weight, double* worth, std::int32_t* filling) {
-  parallel_each(bins.n_kinds, threads, [&] {
+  parallel_each(bins.n_kinds, busy(threads, bins.n_kinds, bins.n_items), [&] {
     return [&, filler = Filler(bins, value)](std::ptrdiff_t t) mutable {
       upper[t] = filler.relax(t);
       filler.weights(weight + t * bins.n_resources);
@@ -335,7 +341,7 @@ void price_bins(const BinKinds& bins, const double* value, const double* wanted,
 void fill_around(const BinKinds& bins, const double* value, std::ptrdiff_t n, const std::int32_t* kind,
                  const std::int32_t* item, int swaps, std::ptrdiff_t threads, std::int32_t* filling) {
   std::fill(filling, filling + n * bins.n_items, 0);
-  parallel_each(n, threads, [&] {
+  parallel_each(n, busy(threads, n, bins.n_items), [&] {
     return [&, filler = Filler(bins, value)](std::ptrdiff_t i) mutable {
       filler.relax(kind[i]);
       filler.round(swaps, filling + i * bins.n_items, item[i]);
