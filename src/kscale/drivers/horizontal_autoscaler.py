@@ -34,7 +34,7 @@ from kscale.hpa.gathering import are_usual
 from kscale.hpa.metrics import METRICS, NUM_HPAS
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import reconcile
-from kscale.hpa.state import ControllerState, is_older
+from kscale.hpa.state import ControllerState, HPAState, is_older
 from kscale.hpa.steady import is_settled, repeated
 from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
@@ -220,10 +220,14 @@ class HorizontalAutoscaler:
             self._left_alone.pop(key, None)
         due: list[HorizontalPodAutoscaler] = []
         for hpa in sight.hpas:
-            if self._is_anothers(hpa, now) or (yield from self._is_behind(hpa, sight.version, now)):
-                controller.left_alone(hpa.key, now=now)
-            else:
-                due.append(hpa)
+            key = hpa.key
+            if not self._is_anothers(hpa, key, now):
+                kept = controller.kept.rest(key)
+                if kept is None or not _is_behind(hpa, kept, sight.version):
+                    due.append(hpa)
+                    continue
+                yield from reconcile(hpa, kept, now=now, options=self.options, seen_version=sight.version)
+            controller.left_alone(key, now=now)
         if due and sight.pods is not None:
             mapper = yield from self._kinds(progress, due)
             yield from progress.observe(*controller.queue_metrics.observations(progress.now))
@@ -292,20 +296,9 @@ class HorizontalAutoscaler:
         self._last, self._changed = replace(last, hpas=hpas, found=found), {}
         return ended
 
-    def _is_behind(self, hpa: HorizontalPodAutoscaler, seen: str, now: Moment) -> Steps[bool]:
-        """Whether the watch has not brought yet what was written of it."""
-        kept = self.controller.kept.rest(hpa.key)
-        written = None if kept is None else kept.written
-        if kept is None or written is None or written.uid != hpa.metadata.uid:
-            return False
-        if not is_older(seen, written.resource_version):
-            return False
-        yield from reconcile(hpa, kept, now=now, options=self.options, seen_version=seen)
-        return True
-
-    def _is_anothers(self, hpa: HorizontalPodAutoscaler, now: Moment) -> bool:
+    def _is_anothers(self, hpa: HorizontalPodAutoscaler, key: str, now: Moment) -> bool:
         """Whether another controller has just written its status."""
-        if self._take_over:
+        if self._take_over or not (hpa.metadata.managed_fields or self._left_alone):
             return False
         since = now - _FRESH * self.options.sync_period_ns
         others = [
@@ -313,12 +306,12 @@ class HorizontalAutoscaler:
             for each in hpa.metadata.managed_fields
             if each.subresource == "status" and each.manager != self._manager and from_text(each.time) > since
         ]
-        known = self._left_alone.pop(hpa.key, None)
+        known = self._left_alone.pop(key, None)
         if not others:
             return False
-        self._left_alone[hpa.key] = others[0]
+        self._left_alone[key] = others[0]
         if known is None:
-            _log.warning("HorizontalPodAutoscaler %s is left alone: %s writes its status", hpa.key, others[0])
+            _log.warning("HorizontalPodAutoscaler %s is left alone: %s writes its status", key, others[0])
         return True
 
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
@@ -334,6 +327,12 @@ class HorizontalAutoscaler:
             else:
                 self._mapper, self._mapper_tick = outcome.value, tick
         return self._mapper
+
+
+def _is_behind(hpa: HorizontalPodAutoscaler, kept: HPAState, seen: str) -> bool:
+    """Whether the watch, which has brought HPAs up to a version, has not brought yet what was written of one."""
+    written = kept.written
+    return written is not None and written.uid == hpa.metadata.uid and is_older(seen, written.resource_version)
 
 
 def _as_written(

@@ -6,23 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kscale.effects import (
-    SECOND,
-    ApiError,
-    GetMetric,
-)
+from kscale.effects import SECOND, ApiError, GetMetric, Outcome, VirtualTime
 from kscale.objects.apps import StatefulSet
 from kscale.objects.decode import from_dict
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
+from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.draws import Spread
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Queue, Usage
+from kscale.world.simulated.load import Load, Queue, Usage
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
+from kscale.world.simulated.owned_pods import Key, OwnedPods
 from kscale.world.simulated.signals import Signal
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import T0, deployment, pod_template, pods, run, scale, workload, world_of
@@ -175,6 +173,42 @@ def test_usage_of_all_is_that_of_each() -> None:
         }
         seen |= {(name, value) for names in found.values() for name, value in names.items()}
     assert {("cpu", 1001 // 3), ("cpu", 1001 // 2), ("memory", 700)} < seen
+
+
+class Ready(OwnedPods):
+    """Of each workload so many."""
+
+    many = 0
+
+    def ready(self, key: Key) -> int:
+        del key
+        return self.many
+
+
+moments = st.integers(0, 12).map(lambda step: T0 + step * SECOND // 4) | st.integers(T0 - 2, T0 + 2)
+widths = st.integers(0, 12).map(lambda step: step * SECOND // 4) | st.integers(0, 2_000_000)
+looks = st.tuples(moments, widths, st.integers(0, 2), st.booleans())
+
+
+@given(st.lists(st.integers(1, 4), min_size=3, max_size=3), st.lists(looks, max_size=12))
+@example([1, 2, 3], [(T0, SECOND // 2, 1, False), (T0 + SECOND, 0, 1, False), (T0, SECOND, 1, False)])
+def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[tuple[int, int, int, bool]]) -> None:
+    """However long, from whenever on, with however many ready, and if it is another signal: it is worked out once as
+    long as the signals stay."""
+    key = ("Deployment", "shop", "web")
+    first = Signal([T0, T0 + SECOND, T0 + 2 * SECOND], [each * 1000 for each in values], repeat=3 * SECOND)
+    other = Signal([T0, T0 + SECOND // 2], [7, 5])
+    time = VirtualTime(lambda _, now: Outcome(at=now), now=T0)
+    owned = Ready(ApiObjects(time))
+    load = Load(time, owned, window=SECOND)
+    load.usage[key] = {"cpu": Usage(signal=first), "memory": Usage(signal=Signal.constant(9), per_pod=True)}
+    for begin, width, many, another in looked:
+        owned.many = many
+        load.usage[key]["cpu"] = Usage(signal=other if another else first)
+        end = begin + width
+        wanted = {name: load.used(key, name, begin, end) for name in load.names(key)}
+        assert load.used_by_all(begin, end) == {key: wanted}
+        assert load.used_by_all(begin, end) == {key: wanted}
 
 
 def test_columns_tell_what_objects_tell() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -91,6 +91,22 @@ def serving_since(pod: Pod) -> str | None:
 _STEP: Final = SECOND
 
 
+class _Steady(NamedTuple):
+    """What each ready pod of a workload uses over any time from ``begin`` up to ``end``, as long as it has so much
+    ``usage`` and so many pods are ``ready``."""
+
+    usage: Mapping[str, Usage]
+    ready: int
+    begin: Moment
+    end: Moment
+    used: dict[str, int]
+
+    def holds(self, usage: Mapping[str, Usage], ready: int, begin: Moment, end: Moment) -> bool:
+        """Whether it is what is used from one moment up to another. (The mean of no time is the value at its end.)"""
+        within = self.begin <= begin and (end < self.end or begin < end == self.end)
+        return within and ready == self.ready and usage == self.usage
+
+
 class Load:
     """The load of all workloads. ``usage``: by workload and name of the resource or metric; ``queues``: by workload.
 
@@ -103,6 +119,7 @@ class Load:
         self.usage: dict[Key, dict[str, Usage]] = {}
         self.queues: dict[Key, Queue] = {}
         self._stepped: Moment = time.now
+        self._steady: dict[Key, _Steady] = {}
 
     def begin(self) -> None:
         """From now on work arrives."""
@@ -137,12 +154,20 @@ class Load:
             if key in self.queues:
                 found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
                 continue
-            ready, used = ready_of(key), {}
+            ready, known = ready_of(key), self._steady.get(key)
+            if known is not None and known.holds(usage, ready, begin, end):
+                found[key] = known.used
+                continue
+            used, until = {}, LAST_TIME
             for name in sorted(usage) if len(usage) > 1 else usage:
                 each = usage[name]
                 value = each.signal.mean(begin, end)
                 used[name] = value if each.per_pod else value // ready if ready else 0
+                until = min(until, each.signal.flat_until(begin))
             found[key] = used
+            steady = _Steady({**usage}, ready, begin, until, used)
+            if steady.holds(usage, ready, begin, end):
+                self._steady[key] = steady
         for key in self.queues:
             if key not in found:
                 found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
