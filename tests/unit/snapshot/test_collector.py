@@ -51,6 +51,15 @@ def test_who_makes_more_says_so() -> None:
     assert gc.get_threshold()[:2] == (700, 11)
 
 
+def test_who_makes_more_leaves_what_a_program_has_set_meanwhile() -> None:
+    gc.set_threshold(700, 11)
+    with collector_at_ease():
+        gc.set_threshold(900, 12)
+        with collector_at_ease(500_000):
+            assert gc.get_threshold()[:2] == (900, 12)
+    assert gc.get_threshold()[:2] == (900, 12)
+
+
 def test_what_a_program_sets_meanwhile_stays() -> None:
     gc.set_threshold(700, 11)
     with collector_at_ease():
