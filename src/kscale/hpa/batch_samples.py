@@ -110,7 +110,7 @@ def join_usage(
         of_pod = usage.rows(keys)  # the item of every pod of the source
     else:
         of_pod = np.full(len(keys), -1, np.int64)
-        of_pod[live] = usage.rows([keys[row] for row in live.tolist()])
+        of_pod[live] = usage.rows(list(map(keys.__getitem__, live.tolist())))
     item = of_pod[selected.rows]
     m = len(wanted)
     # An item that has its pod's labels is answered where the pod is selected.
