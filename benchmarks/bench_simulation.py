@@ -28,6 +28,8 @@ from kscale.simulation import Scenario, Setup, Simulation, build, simulate
 from kscale.world.simulated.world import SimulatedWorld
 
 SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))
+RENEWING = "vpa-admission-controller"
+"""Its rounds decide nothing: they renew a lease, each at its time, so none can be left out."""
 HOURS = os.environ.get("KSCALE_BENCH_HOURS", "1")
 NODES, APPS, EACH = max(10, round(1_000 * SCALE)), max(2, round(200 * SCALE)), 150
 VPA: dict[str, Any] = {"vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}}
@@ -173,9 +175,11 @@ def test_day(benchmark, vpa: bool) -> None:  # type: ignore[no-untyped-def]
     assert report.pending.at_end == 0
     rounds = sum(each.rounds for each in report.controllers)
     skipped = sum(each.skipped for each in report.controllers)
+    renewals = sum(each.rounds for each in report.controllers if each.name == RENEWING)
     print(
         f"\n{HOURS} h in {seconds:.1f} s of CPU time: {rounds:,} loops, {1000 * seconds / rounds:.2f} ms a loop, "
-        f"{skipped / rounds:.0%} skipped, {report.rescales:,} rescales, {report.pod_events:,} pod events"
+        f"{skipped / rounds:.0%} skipped ({skipped / (rounds - renewals):.0%} of those that decide), "
+        f"{report.rescales:,} rescales, {report.pod_events:,} pod events"
     )
     benchmark.extra_info["rescales"] = report.rescales
     benchmark.extra_info["rounds"] = {each.name: (each.rounds, each.skipped) for each in report.controllers}
