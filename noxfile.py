@@ -86,7 +86,7 @@ def run(session: nox.Session, program: str, *arguments: str) -> None:
 def demo(session: nox.Session) -> None:
     """Build kscale and answer the bundled example: how many nodes do the pending pods need?"""
     session.run("pip", "uninstall", "-q", "-y", "kscale-core")
-    session.install(f"{tree_wheel(session)}[cli]")
+    session.install(f"{tree_wheel(session)}[cli,solver]")  # the bounds in README.md are those with the solver
     example = Path("examples")
     session.run(
         "kscale",

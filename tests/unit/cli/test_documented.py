@@ -48,6 +48,13 @@ def test_what_is_shown_was_run(line: str, output: str, monkeypatch: pytest.Monke
     assert run(line).rstrip("\n").splitlines() == output.rstrip("\n").splitlines()
 
 
+def test_the_demo_installs_what_the_answer_in_the_readme_takes() -> None:
+    """Bounds are weaker without the solver: `nox -s demo` would print others than the README says."""
+    demo = (ROOT / "noxfile.py").read_text().partition("def demo(")[2].partition("\n@nox")[0]
+    (extras,) = re.findall(r"session\.install\(.*\[([a-z,]+)\]", demo)
+    assert {"cli", "solver"} <= set(extras.split(","))
+
+
 if __name__ == "__main__":
     os.chdir(ROOT)
     for page in PAGES:
