@@ -83,8 +83,7 @@ class DecisionFlags(OptionGroup):
             )
         except InputError as error:
             (problem,) = error.problems
-            hint = "--profile" if problem.field == "profile" else "--feature-gates"
-            raise typer.BadParameter(problem.message, param_hint=hint) from None
+            raise typer.BadParameter(problem.message, param_hint=f"--{problem.field.replace('_', '-')}") from None
 
 
 @dataclass

@@ -57,10 +57,11 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
         if unknown:
             raise InputError(Problem(f"unrecognized feature gate: {', '.join(unknown)}", field="feature_gates"))
         if self.concurrent_horizontal_pod_autoscaler_syncs < 1:
-            raise InputError(
+            text = (
                 "concurrent-horizontal-pod-autoscaler-syncs must be greater than 0, but got "
                 f"{self.concurrent_horizontal_pod_autoscaler_syncs}"
             )
+            raise InputError(Problem(text, field="concurrent_horizontal_pod_autoscaler_syncs"))
 
     def enabled(self, gate: str) -> bool:
         """Whether a feature gate is on."""

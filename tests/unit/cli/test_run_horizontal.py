@@ -91,7 +91,8 @@ def test_flags() -> None:
         ("--horizontal-pod-autoscaler-sync-period=0", "it must be longer than nothing"),
         ("--horizontal-pod-autoscaler-sync-period=soon", "--horizontal-pod-autoscaler-sync-period"),
         ("--concurrent-horizontal-pod-autoscaler-syncs=0", "must be greater than 0, but got 0"),
-        ("--feature-gates=Nothing=true", "unrecognized feature gate: Nothing"),
+        ("--concurrent-horizontal-pod-autoscaler-syncs=0", "for --concurrent-horizontal-pod-autoscaler-syncs"),
+        ("--feature-gates=Nothing=true", "for --feature-gates: unrecognized feature gate: Nothing"),
     ],
 )
 def test_what_is_refused(flag: str, text: str) -> None:
