@@ -55,7 +55,8 @@ def parse_time(text: str, unit: int) -> int:
     else:
         if not number.is_finite():
             raise ValueError(f'"{text}" is not a time')
-        if abs(number) * unit >= 2**63:
+        # Arithmetic of decimals overflows, too: of what has more digits than 2**63, nothing is worked out.
+        if number and (number.adjusted() >= 19 or abs(number) * unit >= 2**63):
             raise FarTimeError(f'"{text}" is not a time: nanoseconds since 1970 must fit 64 bits')
         return int(number * unit)
     try:

@@ -49,6 +49,8 @@ def test_times_may_be_numbers_or_texts_without_zone() -> None:
         (b"", "no header"),
         (b"time,cpu\n1,2\n", "no column 'value' (columns: time, cpu)"),
         (b"time,value\nsoon,1\n", 'x.csv: row 1: time: "soon" is not a time'),
+        (b"time,value\n1,1\n4e4444444,1\n", FAR.format("4e4444444")),
+        (b"time,value\n1,1\n-1e19,1\n", FAR.format("-1e19")),
         (b"time,value\n1,many\n", 'x.csv: row 1: value: "many" is not a number'),
         (b"time,value\n1,NaN\n", "x.csv: row 1 (the series): value: nan is not a number"),
         (b"pod,time,value\na,2,1\nb,1,1\na,1,1\n", "x.csv: row 3 (a): time: times must ascend within a series"),
