@@ -380,10 +380,10 @@ def wheel(session: nox.Session) -> None:
         if size > 6:
             session.error(f"{made.name} has {size:.1f} MiB: more than 6")
         session.run(*pip, "install", "-q", f"{made}[cli,dra,regex]", *groups("test"), external=True)
-        examples = Path("examples").resolve()
-        dump = ["-f", str(examples / "cluster.json.gz"), "-g", str(examples / "groups.yaml")]
         with session.chdir(folder):  # no checkout in sight
             kscale = str(folder / "bin" / "kscale")
+            session.run(kscale, "example", external=True)
+            dump = ["-f", "examples/cluster.json.gz", "-g", "examples/groups.yaml"]
             session.run(kscale, "estimate", "-q", *dump, external=True, success_codes=[0, 1])
             session.run(inside, "-c", "import kscale; print(kscale.build_info())", external=True)
         session.run(inside, "-m", "pytest", "-q", "-n", "2", *TRIED, external=True)

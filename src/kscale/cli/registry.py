@@ -129,6 +129,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("catalogue list", "kscale.cli.commands.catalogue.list_", "The imported catalogues.", "Tools"),
     Entry("catalogue show", "kscale.cli.commands.catalogue.show", "The types of a catalogue.", "Tools"),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
+    Entry("example", "kscale.cli.commands.example", "Write the files that the documentation works with.", "Tools"),
     Entry(
         "generate",
         "kscale.cli.commands.generate",
