@@ -102,9 +102,27 @@ def _table(data: bytes, wanted: Wanted, source: str) -> _Table:
     """The columns that are wanted, of those that are there."""
     pa, pq = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
     try:
-        present = pq.read_schema(pa.BufferReader(data)).names
-        check_columns(present, wanted, source)
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            present = file.schema_arrow.names
+            check_columns(present, wanted, source)
+            _check_rows(file.metadata, source)
         names = [name for name in (*wanted.needed, *wanted.keys) if name in present]
         return _Table(pa, pq.read_table(pa.BufferReader(data), columns=list(dict.fromkeys(names))))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged pages
         raise InputError(Problem(f"not a Parquet file: {error}", source)) from None
+
+
+def _check_rows(metadata: Any, source: str) -> None:
+    """What a file says of its rows must agree: pyarrow takes memory for as many as a row group claims."""
+    rows = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        rows += group.num_rows
+        for at in range(group.num_columns):
+            flat, values = metadata.schema.column(at).max_repetition_level == 0, group.column(at).num_values
+            if flat and values != group.num_rows:
+                what = f"row group {number} has {group.num_rows} rows and {values} values of a column"
+                raise InputError(Problem(f"not a Parquet file: {what}", source))
+    if rows != metadata.num_rows:
+        what = f"its row groups have {rows} rows, itself {metadata.num_rows}"
+        raise InputError(Problem(f"not a Parquet file: {what}", source))

@@ -203,6 +203,11 @@ def no_overload(operator: str, types: str, line: str, dots: int) -> str:
     return f"compilation failed: {text}\n | {line}\n | {'.' * dots}^"
 
 
+def open_quote(rest: str, line: str, dots: int) -> str:
+    text = f"ERROR: <input>:1:{dots + 1}: Syntax error: token recognition error at: '{rest}'"
+    return f"compilation failed: {text}\n | {line}\n | {'.' * dots}^"
+
+
 def undeclared(where: str, name: str, line: str, dots: int) -> str:
     text = f"compilation failed: ERROR: <input>:{where}: undeclared reference to '{name}' (in container '')"
     return f"{text}\n | {line}\n | {'.' * dots}^"
@@ -233,6 +238,10 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         ("'a' in [1, 2]", no_overload("@in", "string, list(int)", "'a' in [1, 2]", 4)),
         (f"{MODEL} < 8", "no such overload"),
         (f"{DRIVER} == '1.10.0'", "no such overload"),
+        ("'abc", open_quote("'abc", "'abc", 0)),
+        ("true == \"a'", open_quote("\"a'", "true == \"a'", 8)),
+        ('"""a"', open_quote('"""a"', '"""a"', 0)),
+        ("'''" + "\\" * 80 + "'", open_quote("'''" + "\\" * 80 + "'", "'''" + "\\" * 80 + "'", 0)),
         ("isURL(device.driver)", "compilation failed: kscale does not have the function 'isURL'"),
         ("ip('::ffff:1.2.3.4').family() == 6", 'IPv4-mapped IPv6 address "::ffff:1.2.3.4" is not allowed'),
         ("ip('fe80::1%a').family() == 6", 'IP address "fe80::1%a" with zone value is not allowed'),

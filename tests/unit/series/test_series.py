@@ -248,6 +248,20 @@ def test_whole_numbers_that_no_double_holds_are_rounded_as_of_csv() -> None:
     assert found.value.tolist() == read_csv(f"time,value\n1,{2**53 + 1}\n2,1\n".encode()).value.tolist()
 
 
+def test_numbers_of_rows_that_do_not_agree_are_refused() -> None:
+    file = io.BytesIO()
+    rows, more = b"\x16\xf2\xc0\x01", b"\x16\xf4\xc0\x01"  # 12,345 and 12,346 as 64-bit fields of Thrift
+    pq.write_table(pa.table({"time": range(12345), "value": [1.0] * 12345}), file)
+    data = file.getvalue()
+    assert len(read_parquet(data).time) == 12345
+    before, after = data.rsplit(rows, 1)
+    with pytest.raises(InputError, match="row group 0 has 12346 rows and 12345 values of a column"):
+        read_parquet(before + more + after)
+    before, after = data.rsplit(rows, 4)[0], data.split(rows)[-4:]  # of the file, two columns, the row group
+    with pytest.raises(InputError, match="its row groups have 12345 rows, itself 12346"):
+        read_parquet(before + more + rows.join(after))
+
+
 def test_texts_of_parquet_that_are_not_utf8_are_refused() -> None:
     broken = pa.array([b"\xff"]).view(pa.string())
     for time, value, column in ((broken, pa.array([1]), "time"), (pa.array(["1"]), broken, "value")):

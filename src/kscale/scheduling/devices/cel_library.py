@@ -9,7 +9,7 @@ from kscale.libraries import library
 from kscale.objects.resource import Device, DeviceAttribute
 from kscale.scheduling.devices.cel_comparisons import comparisons, equality, type_of
 from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, functions
-from kscale.scheduling.devices.cel_text import plain, where
+from kscale.scheduling.devices.cel_text import plain, unclosed, where
 from kscale.scheduling.devices.cel_types import result_type, unlike
 from kscale.scheduling.devices.selectors import TOO_DEEP, SelectorError, attribute_value
 
@@ -55,6 +55,9 @@ class CelLibrary:
         """The compiled expression. Raises SelectorError."""
         found = self._programs.get(expression)
         if found is None:
+            if (open_ := unclosed(expression)) is not None:
+                rest = expression.splitlines()[open_[0] - 1][open_[1] :]
+                raise SelectorError(_failed(expression, f"Syntax error: token recognition error at: '{rest}'", *open_))
             try:
                 read = plain(expression)
                 tree = self._environment.compile(read)

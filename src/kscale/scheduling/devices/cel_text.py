@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["plain", "where"]
+__all__ = ["plain", "unclosed", "where"]
 
-_LITERAL = re.compile(r"""[rRbB]{0,2}(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+_TRIPLES = "|".join(rf"{q}{{3}}(?:[^{q}\\]|\\[\s\S]|{q}{{1,2}}(?!{q}))*{q}{{3}}" for q in "\"'")
+_SINGLES = "|".join(rf"{q}(?!{q}{q})(?:[^{q}\\\n]|\\.)*{q}" for q in "\"'")
+_LITERAL = re.compile(rf"[rRbB]{{0,2}}(?:{_TRIPLES}|{_SINGLES})")
+_PASSED = re.compile(rf"{_LITERAL.pattern}|//[^\n]*")
+_QUOTE = re.compile("[\"']")
 _NAMESPACED = re.compile(r"(?<![\w.])(sets|optional|strings|ip)\s*\.\s*(\w+)\s*(?=\()")
 _BIND = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _FIELD = re.compile(r"\.\s*\?\s*(\w+)")
@@ -162,8 +166,20 @@ def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
     found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
     at = 0 if found is None else found.end() if called else found.start()
-    line = expression.count("\n", 0, at)
-    return line + 1, at - (expression.rfind("\n", 0, at) + 1)
+    return _place(expression, at)
+
+
+def unclosed(expression: str) -> tuple[int, int] | None:
+    """(line, column) of a quote that begins a literal and has no end, from 1 and 0.
+
+    No parser needs to see it, and that of cel-python needs time without end to look for one behind many backslashes.
+    """
+    found = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
+    return None if found is None else _place(expression, found.start())
+
+
+def _place(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1)
 
 
 def _closing(text: str, start: int) -> int:
