@@ -15,7 +15,7 @@ from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController
 from kscale.drivers.vpa_recommender import recommender_program
 from kscale.drivers.vpa_updater import updater_program
-from kscale.effects import SECOND
+from kscale.effects import SECOND, from_text
 from kscale.hpa import HPAState
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import Recommendation, ScaleEvent
@@ -30,6 +30,7 @@ from unit.drivers.vpa_world import autoscaler, cluster, running, used
 from unit.world.test_informer import FakeApi
 
 HOUR = 3600 * SECOND
+NAME = "vpa-admission-controller"
 VPAS = "verticalpodautoscalers.autoscaling.k8s.io"
 
 
@@ -178,6 +179,73 @@ def test_the_clock_is_set_while_pods_are_evicted(hours: int) -> None:
             assert evicted() == 2
             await live(16)
             assert evicted() == 4
+
+    against_fake(case, resources=SERVED)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_is_set_while_an_eviction_is_under_way(hours: int) -> None:
+    """Its answer is taken for what it is, and no pod is evicted twice."""
+    options = UpdaterOptions(eviction_tolerance=1.0)
+
+    async def case(api: FakeApi) -> None:
+        cluster(api, pods=5)
+        api.server.put(VPAS, far())
+        clock = SetClock(api.clock)
+
+        def evicted() -> list[str]:
+            return [path for path in api.server.asked("POST") if path.endswith("/eviction")]
+
+        async def live(until: Callable[[], bool], most: int) -> None:
+            for _ in range(most * 10):
+                if until():
+                    return
+                lives(api, clock.now())
+                await asyncio.sleep(0.1)
+            raise AssertionError(f"not after {most} s")
+
+        async with running(api, partial(updater_program, options=options), clock=clock):
+            soon = api.clock.now() + 50 * SECOND
+            await live(lambda: api.clock.now() > soon, 60)
+            api.server.delay = 3
+            await live(lambda: len(evicted()) == 1, 60)
+            assert len(api.server.all("pods")) == 5  # asked, not answered
+            clock.ahead = hours * HOUR
+            await live(lambda: len(api.server.all("pods")) == 0, 200)
+            assert len(evicted()) == len(set(evicted())) == 5
+
+    against_fake(case, resources=SERVED)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_is_set_while_the_status_lease_is_renewed(hours: int) -> None:
+    """The next renewals come when they would have come, with the time of the clock as it is set."""
+
+    async def case(api: FakeApi) -> None:
+        right_sized(api)
+        clock = SetClock(api.clock)
+
+        def renewals() -> int:
+            return sum("leases" in path for path in api.server.asked("PATCH"))
+
+        def renewed() -> str:
+            lease: dict[str, Any] = api.server.get("leases.coordination.k8s.io", NAME, "kube-system")
+            return str(lease["spec"]["renewTime"])
+
+        async with running(api, admission_program, clock=clock):
+            await asyncio.sleep(60)
+            api.server.delay, before, old = 3, renewals(), renewed()
+            while renewals() == before:
+                await asyncio.sleep(0.1)
+            assert renewed() == old  # asked, not answered
+            clock.ahead = hours * HOUR
+            await asyncio.sleep(5)
+            assert renewed() > old
+            api.server.delay, before = 0, renewals()
+            await asyncio.sleep(60)
+            assert 5 <= renewals() - before <= 7
+            behind = clock.now() - from_text(renewed())
+            assert 0 <= behind <= 15 * SECOND
 
     against_fake(case, resources=SERVED)
 
