@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
 import sys
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -29,11 +30,18 @@ TRIED = ["tests/native", "tests/golden"]
 
 
 def pythons() -> list[str]:
-    """Every Python that wheels are for and that is on the path: one that runs, which a shim of pyenv may not."""
-    found = [path for minor in MINORS if (path := shutil.which(f"python3.{minor}"))]
-    return [
-        path for path in found if not subprocess.run([path, "--version"], check=False, capture_output=True).returncode
-    ]
+    """A Python of every minor version that wheels are for: on the path, or of pyenv, whose shims may not run."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = []
+    for name in (f"python3.{minor}" for minor in MINORS):
+        at_hand = filter(None, [shutil.which(name), *map(str, sorted(pyenv.glob(f"*/bin/{name}")))])
+        found += list(islice(filter(runs, at_hand), 1))
+    return found
+
+
+def runs(python: str) -> bool:
+    """Is it one that starts?"""
+    return not subprocess.run([python, "--version"], check=False, capture_output=True).returncode
 
 
 def groups(*names: str) -> list[str]:
