@@ -27,6 +27,8 @@ ArrowException = pa.ArrowException
 
 _MOST_ROWS: Final = 1 << 21
 """Larger row groups are read in parts."""
+_LOOKED_AT: Final = 1 << 16
+"""Bytes of a column that are read at a time to see whether it can be."""
 _BLOCK: Final = 1 << 20
 """Bytes of CSV that one thread takes at a time."""
 _FARTHEST: Final = 1 << 62
@@ -56,6 +58,7 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
             with opened() as file:
                 return file.read_row_group(group, columns=wanted)
 
+        _check_column(pq.ParquetFile(path, metadata=metadata, buffer_size=_LOOKED_AT), names["time"])
         for group in _by_time(metadata, schema, names["time"]):
             if metadata.row_group(group).num_rows <= _MOST_ROWS:
                 yield partial(whole, group)
@@ -65,6 +68,16 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
                     yield partial(pa.Table.from_batches, [batch])
     except (pa.ArrowException, OSError) as error:
         raise unreadable(error, path) from None
+
+
+def _check_column(file: Any, name: str) -> None:
+    """Reads the first value of each row group.
+
+    What pyarrow says of a damaged column is an error here, and ends the process where its statistics are asked for.
+    """
+    with file:
+        for group in range(file.num_row_groups):
+            next(file.iter_batches(1, row_groups=[group], columns=[name], use_threads=False), None)
 
 
 def _by_time(metadata: Any, schema: Any, name: str) -> list[int]:

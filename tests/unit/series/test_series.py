@@ -255,11 +255,20 @@ def test_numbers_of_rows_that_do_not_agree_are_refused() -> None:
     data = file.getvalue()
     assert len(read_parquet(data).time) == 12345
     before, after = data.rsplit(rows, 1)
-    with pytest.raises(InputError, match="row group 0 has 12346 rows and 12345 values of a column"):
+    with pytest.raises(InputError, match="its row groups have 12346 rows, itself 12345"):
         read_parquet(before + more + after)
     before, after = data.rsplit(rows, 4)[0], data.split(rows)[-4:]  # of the file, two columns, the row group
     with pytest.raises(InputError, match="its row groups have 12345 rows, itself 12346"):
         read_parquet(before + more + rows.join(after))
+
+
+def test_a_damaged_column_of_parquet_is_refused() -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"time": range(60), "value": [1.0] * 60}), file)
+    optional, required = b"\x25\x02\x18\x04time", b"\x25\x00\x18\x04time"  # while its levels are counted as optional
+    before, after = file.getvalue().split(optional)
+    with pytest.raises(InputError, match="not a Parquet file: Definition level histogram size mismatch"):
+        read_parquet(before + required + after)
 
 
 def test_texts_of_parquet_that_are_not_utf8_are_refused() -> None:

@@ -244,6 +244,16 @@ def test_a_damaged_row_group_is_named(tmp_path: Path) -> None:
         read(path)
 
 
+def test_a_column_whose_description_is_damaged_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "usage.parquet"
+    write_parquet(path, some_rows(50), 10)
+    optional, required = b"\x25\x02\x18\x04time", b"\x25\x00\x18\x04time"  # while its levels are counted as optional
+    before, after = path.read_bytes().split(optional)
+    path.write_bytes(before + required + after)
+    with pytest.raises(InputError, match=r"usage\.parquet: not readable as Parquet"):
+        read(path)
+
+
 def test_reading_may_stop_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "usage.parquet"
     write_parquet(path, some_rows(50), 7)
