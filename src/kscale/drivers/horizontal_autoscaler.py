@@ -15,6 +15,7 @@ from typing import Final
 
 from kscale.drivers.horizontal import HorizontalController, Tombstone
 from kscale.drivers.queue_metrics import QUEUE_METRICS
+from kscale.drivers.rivals import Rivals
 from kscale.effects import (
     LAST_TIME,
     SECOND,
@@ -25,7 +26,6 @@ from kscale.effects import (
     Observation,
     Progress,
     Steps,
-    from_text,
     moment,
 )
 from kscale.hpa.batch import Reconciled, reconcile_all
@@ -52,7 +52,6 @@ NAME: Final = "horizontal-pod-autoscaler"
 _KIND: Final = "HorizontalPodAutoscaler"
 _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
 _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
-_FRESH: Final = 4  # sync periods
 _OBJECTS: Final = 50  # what a round makes of one HPA, nearly all of which it lets go of at its end, are not so many
 _LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
 
@@ -86,7 +85,7 @@ class HorizontalAutoscaler:
 
     - ``selector``: of labels: only HPAs that it selects are seen, and known to each other;
     - ``manager``: the name under which this process writes. While another has written the status of an HPA within the
-      last four sync periods, nothing is done about it, unless ``take_over``;
+      last four sync periods (:class:`~kscale.drivers.rivals.Rivals`), nothing is done about it, unless ``take_over``;
     - ``state``: what an earlier one remembered;
     - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do.
     """
@@ -115,7 +114,7 @@ class HorizontalAutoscaler:
         self._scales: dict[str, tuple[KubeObject, Scale]] = {}
         self._mapper = BUILT_IN_MAPPER
         self._mapper_tick = -1
-        self._left_alone: dict[str, str] = {}
+        self._rivals = Rivals(manager, self.options.sync_period_ns)
         self._repeats = repeats
         self._last: _Round | None = None
         self._before: Reconciled | None = None
@@ -135,6 +134,7 @@ class HorizontalAutoscaler:
         """The clock has been set by so many nanoseconds: what is left to wait stays."""
         self._take_in()
         self.controller.clock_set(by)
+        self._rivals.clock_set(by)
 
     def next_due(self) -> Moment | None:
         """When an HPA is due."""
@@ -217,11 +217,11 @@ class HorizontalAutoscaler:
         for key in sight.gone:
             controller.done(key, None, now=now)
             self._scales.pop(key, None)
-            self._left_alone.pop(key, None)
+            self._rivals.forget(key)
         due: list[HorizontalPodAutoscaler] = []
         for hpa in sight.hpas:
             key = hpa.key
-            if not self._is_anothers(hpa, key, now):
+            if self._take_over or not self._rivals.has(hpa, key, now):
                 kept = controller.kept.rest(key)
                 if kept is None or not _is_behind(hpa, kept, sight.version):
                     due.append(hpa)
@@ -252,7 +252,7 @@ class HorizontalAutoscaler:
         if sight.hpas or sight.gone:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
-                Observation(name=_LEFT_ALONE.name, value=float(len(self._left_alone))),
+                Observation(name=_LEFT_ALONE.name, value=float(self._rivals.left_alone)),
                 *controller.queue_metrics.observations(progress.now),
             )
         self._take_in()  # objects as they were before are held no longer
@@ -295,24 +295,6 @@ class HorizontalAutoscaler:
         controller.done_all(found, now=now, ended=ended)
         self._last, self._changed = replace(last, hpas=hpas, found=found), {}
         return ended
-
-    def _is_anothers(self, hpa: HorizontalPodAutoscaler, key: str, now: Moment) -> bool:
-        """Whether another controller has just written its status."""
-        if self._take_over or not (hpa.metadata.managed_fields or self._left_alone):
-            return False
-        since = now - _FRESH * self.options.sync_period_ns
-        others = [
-            each.manager
-            for each in hpa.metadata.managed_fields
-            if each.subresource == "status" and each.manager != self._manager and from_text(each.time) > since
-        ]
-        known = self._left_alone.pop(key, None)
-        if not others:
-            return False
-        self._left_alone[key] = others[0]
-        if known is None:
-            _log.warning("HorizontalPodAutoscaler %s is left alone: %s writes its status", key, others[0])
-        return True
 
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
         """What kinds are served as. What every server has is not asked for; the rest is forgotten after half a minute,

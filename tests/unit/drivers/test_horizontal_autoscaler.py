@@ -484,3 +484,23 @@ def test_what_is_noticed_while_a_round_takes_in_is_not_lost() -> None:
     driver.notice(Change(watch=driver.watches[0], new=hpa), now)
     assert driver.next_due() is not None
     assert driver.controller.take_all(now) == ["shop/web"]
+
+
+def test_a_controller_that_was_silent_and_comes_back_is_left_its_hpa() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web", managedFields=managed(world, "kube-controller-manager", 70))
+        async with running(world) as around:
+            assert world.replicas("web") == 4
+            hpa = world.server.get(HPAS, "web", "default")
+            hpa["metadata"]["managedFields"] = managed(world, "kube-controller-manager", 0)
+            world.server.put(HPAS, hpa)
+            world.cpu |= dict.fromkeys(world.cpu, 2000)
+            await asyncio.sleep(570)
+            assert world.replicas("web") == 4
+            assert around.metrics.value("kscale_horizontal_left_alone") == 1
+            await asyncio.sleep(60)
+            assert world.replicas("web") > 4
+            assert around.metrics.value("kscale_horizontal_left_alone") == 0
+
+    scenario(case)

@@ -1,0 +1,115 @@
+"""Who else writes an HPA's status, and for how long that counts."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kscale.drivers.rivals import Rivals
+from kscale.effects import SECOND, Moment, to_text
+from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.decode import from_dict
+
+PERIOD = 15 * SECOND
+HOUR = 3600 * SECOND
+LONG = 40 * PERIOD
+NOW = 1_800_000_000 * SECOND
+KEY = "shop/web"
+
+
+def hpa(**writers: Moment) -> HorizontalPodAutoscaler:
+    """Whose status was written, by whom, and when; labels were written by somebody else."""
+    fields = [{"manager": "kubectl", "operation": "Update", "time": to_text(NOW)}]
+    fields += [
+        {"manager": name, "operation": "Update", "subresource": "status", "time": to_text(at)}
+        for name, at in writers.items()
+    ]
+    return from_dict(
+        {"metadata": {"name": "web", "namespace": "shop", "managedFields": fields}}, HorizontalPodAutoscaler
+    )
+
+
+def rivals() -> Rivals:
+    return Rivals("ours", PERIOD)
+
+
+def test_a_write_counts_for_four_periods() -> None:
+    found = rivals()
+    item = hpa(other=NOW - 30 * SECOND, ours=NOW)
+    assert found.has(item, KEY, NOW)
+    assert found.left_alone == 1
+    assert found.has(item, KEY, NOW + 29 * SECOND)
+    assert not found.has(item, KEY, NOW + 30 * SECOND)
+    assert found.left_alone == 0
+    assert not rivals().has(hpa(ours=NOW), KEY, NOW)
+    assert not rivals().has(HorizontalPodAutoscaler(), KEY, NOW)
+
+
+def test_one_that_goes_on_writing_is_left_alone_and_relieved_four_periods_after_it_ends() -> None:
+    found, now = rivals(), NOW
+    for _ in range(10):
+        assert found.has(hpa(other=now), KEY, now)
+        now += 3 * PERIOD
+    last = now - 3 * PERIOD
+    assert not found.has(hpa(other=last), KEY, last + 4 * PERIOD)
+
+
+@pytest.mark.parametrize("before", [{}, {"other": NOW - 70 * SECOND}])
+def test_one_that_was_silent_and_comes_back_counts_for_longer(
+    before: dict[str, Moment], caplog: pytest.LogCaptureFixture
+) -> None:
+    found = rivals()
+    assert not found.has(hpa(**before), KEY, NOW)
+    back = hpa(other=NOW + PERIOD, ours=NOW)
+    with caplog.at_level(logging.WARNING):
+        assert found.has(back, KEY, NOW + PERIOD)
+        assert found.has(back, KEY, NOW + PERIOD + LONG - 1)
+    assert caplog.messages == [
+        f"HorizontalPodAutoscaler {KEY} is left alone: other writes its status, which had been silent"
+    ]
+    assert not found.has(back, KEY, NOW + PERIOD + LONG)
+    again = NOW + 2 * HOUR
+    assert found.has(hpa(other=again), KEY, again)
+    assert found.has(hpa(other=again), KEY, again + LONG - 1)
+
+
+def test_the_clocks_need_not_agree() -> None:
+    """Ours is two hours ahead: what it writes now looks old, and counts all the same."""
+    found, ahead = rivals(), 2 * HOUR
+    assert not found.has(hpa(other=NOW), KEY, NOW + ahead)  # as old as it looks
+    assert found.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD + ahead)
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+def test_when_the_clock_is_set_what_is_left_stays(by: int) -> None:
+    found, item = rivals(), hpa(other=NOW)
+    assert found.has(item, KEY, NOW)
+    found.clock_set(by)
+    assert found.has(item, KEY, NOW + by + 4 * PERIOD - 1)
+    assert not found.has(item, KEY, NOW + by + 4 * PERIOD)
+
+
+def test_one_without_rivals_has_none_when_the_clock_is_set() -> None:
+    found = rivals()
+    assert not found.has(hpa(), KEY, NOW)
+    found.clock_set(HOUR)
+    assert not found.has(hpa(), KEY, NOW + HOUR)
+
+
+def test_an_hpa_that_is_gone_is_forgotten() -> None:
+    found = rivals()
+    assert not found.has(hpa(other=NOW - HOUR), KEY, NOW)
+    found.forget(KEY)
+    assert found.has(hpa(other=NOW), KEY, NOW)
+    found.forget(KEY)
+    assert found.left_alone == 0
+    assert found.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD)
+    assert not found.has(hpa(other=NOW + PERIOD), KEY, NOW + 5 * PERIOD)  # it has not come back
+
+
+def test_an_entry_that_is_gone_and_an_older_one_are_no_writes() -> None:
+    found = rivals()
+    assert not found.has(hpa(other=NOW - HOUR, third=NOW - 2 * HOUR), KEY, NOW)
+    assert not found.has(hpa(third=NOW - 2 * HOUR), KEY, NOW)
+    assert not found.has(HorizontalPodAutoscaler(), KEY, NOW)
