@@ -22,6 +22,7 @@ __all__ = [
     "CURRENT",
     "LEGACY",
     "LEGACY_DEFAULTS",
+    "LEGACY_ONLY",
     "PROFILES",
     "AutoscalingOptions",
     "DrainPriority",
@@ -44,6 +45,9 @@ LEGACY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {"expander": "random", "expendable_pods_priority_cutoff": 0, "scale_down_delay_after_delete": timedelta(seconds=10)}
 )
 """Options whose default was another one in release 1.3."""
+
+LEGACY_ONLY = ("node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count", "max_empty_bulk_delete")
+"""Options that have an effect in release 1.3 only."""
 
 GIB = 1 << 30
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
@@ -212,7 +216,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     node_removal_latency_tracking_enabled: bool = False
     max_node_skip_eval_time_tracker_enabled: bool = False
 
-    # Only of the legacy profile
+    # LEGACY_ONLY
     node_autoprovisioning_enabled: bool = False
     max_autoprovisioned_node_group_count: int = 15
     max_empty_bulk_delete: int = 10

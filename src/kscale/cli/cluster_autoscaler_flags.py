@@ -12,14 +12,14 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
-from kscale.cli.go_flags import KLOG_REFUSED
+from kscale.ca.options import LEGACY_ONLY, AutoscalingOptions, parse_gpu_limits, parse_range
+from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, Idle, read_int
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
 from kscale.objects.durations import format_duration
 
-__all__ = ["REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
+__all__ = ["IDLE", "OFF", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
 
 _T = TypeVar("_T")
 
@@ -161,15 +161,24 @@ REFUSED: Final[Mapping[str, str]] = {
     "scheduler-verbosity": "there is no scheduler code that logs",
     "predicate-parallelism": "decisions do not depend on it",
     "enable-inter-pod-affinity-hostname-fast-path": "decisions do not depend on it",
-    "cluster-snapshot-parallelism": "upstream ignores it",
-    "max-empty-bulk-delete": _LEGACY,
-    "node-autoprovisioning-enabled": _LEGACY,
-    "max-autoprovisioned-node-group-count": _LEGACY,
+    **{name.replace("_", "-"): _LEGACY for name in LEGACY_ONLY},
     "profile": "release 1.3 has no status here that could be shown; kscale scale-up and scale-down decide as it did",
     "feature-gates": "features have flags of their own",
     **KLOG_REFUSED,
 }
 """Flags of upstream's and of other commands that would have no effect here, and why."""
+
+OFF: Final = KLOG_OFF | {
+    "profiling",
+    "regional",
+    "aws-use-static-instance-list",
+    "bulk-mig-instances-listing-enabled",
+    "node-autoprovisioning-enabled",
+}
+"""Switches among them that are off by default."""
+
+IDLE: Final[Mapping[str, Idle]] = {"cluster-snapshot-parallelism": Idle("upstream ignores it, too", read_int)}
+"""Flags that upstream takes, and that have no effect there, either."""
 
 
 def _with_options(cls: type[_T]) -> type[_T]:

@@ -1,18 +1,19 @@
 """Flags as Go's programs take them: ``--leader-elect=false`` beside ``--no-leader-elect``, and words for those of
-upstream's that would have no effect here."""
+upstream's that would have no effect here: refused, but for those that have none with upstream, either."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from typer.core import TyperCommand
 
 from kscale.cli.options import OptionGroup, fields
+from kscale.objects.selectors import parse_int64
 
-__all__ = ["KLOG_REFUSED", "GoCommand", "flags_given_of", "given_flags"]
+__all__ = ["KLOG_OFF", "KLOG_REFUSED", "GoCommand", "Idle", "flags_given_of", "given_flags", "idle_flags", "read_int"]
 
 _ONE_STREAM: Final = "logs go to stderr: -v, --stderrthreshold and --log-format say how"
 _ONE_FORM: Final = "a line has one form: --log-format says which"
@@ -42,16 +43,53 @@ KLOG_REFUSED: Final[Mapping[str, str]] = {
 """Flags of klog and of component-base's logs that would have no effect here, and why; ``--v``, ``--logtostderr`` and
 ``--stderrthreshold`` are taken."""
 
+KLOG_OFF: Final = frozenset(
+    {
+        "alsologtostderr",
+        "one-output",
+        "skip-log-headers",
+        "skip-headers",
+        "add-dir-header",
+        "log-json-split-stream",
+        "log-text-split-stream",
+    }
+)
+"""Switches among them that are off by default: ``--NAME=false`` asks for nothing else than what there is."""
+
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _SECRET: Final = ("password", "token", "secret")
 _typed: ContextVar[Mapping[str, str]] = ContextVar("typed", default=MappingProxyType({}))
 _flags: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("flags", default=())
+_idle: ContextVar[Mapping[str, str]] = ContextVar("idle", default=MappingProxyType({}))
+
+
+class Idle(NamedTuple):
+    """A flag that upstream takes, and that has no effect with upstream: a stock Deployment with it starts here, too.
+
+    ``why``: it has none, for the log; ``read``: raises ValueError for a value that upstream refuses.
+    """
+
+    why: str
+    read: Callable[[str], object]
 
 
 def given_flags() -> tuple[tuple[str, str], ...]:
     """All flags of the command that runs, with their values as text; those that may hold a secret do not show it."""
     return _flags.get()
+
+
+def read_int(text: str) -> int:
+    """The value of a flag that is a whole number. Raises ValueError."""
+    found = parse_int64(text)
+    if found is None:
+        raise ValueError("a whole number is expected")
+    return found
+
+
+def idle_flags() -> Mapping[str, str]:
+    """The :class:`Idle` flags that the command which runs was started with, and why nothing comes of them."""
+    return _idle.get()
 
 
 def flags_given_of(group: OptionGroup) -> list[str]:
@@ -63,15 +101,18 @@ def flags_given_of(group: OptionGroup) -> list[str]:
 class GoCommand(TyperCommand):
     """A command whose flags are those of a program in Go.
 
-    ``refused``: flags that upstream has and this program does not take, and why.
+    ``refused``: flags that upstream has and this program does not take, and why; ``off``: switches among them that may
+    be given as ``--NAME=false``, which is upstream's default; ``idle``: flags that are taken, without an effect.
     """
 
     refused: ClassVar[Mapping[str, str]] = {}
+    off: ClassVar[frozenset[str]] = frozenset()
+    idle: ClassVar[Mapping[str, Idle]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads the arguments."""
         switches = {name: no for parameter in self.params for name, no in _switches(parameter)}
-        rest: list[str] = super().parse_args(ctx, [self._translated(each, switches, ctx) for each in args])
+        rest: list[str] = super().parse_args(ctx, self._without_idle(self._translated_all(args, switches, ctx), ctx))
         _flags.set(tuple(_shown(self.params, ctx.params)))
         _typed.set(
             {
@@ -82,7 +123,31 @@ class GoCommand(TyperCommand):
         )
         return rest
 
-    def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str:
+    def _translated_all(self, args: list[str], switches: Mapping[str, str], ctx: Any) -> list[str]:
+        found = (self._translated(each, switches, ctx) for each in args)
+        return [each for each in found if each is not None]
+
+    def _without_idle(self, args: list[str], ctx: Any) -> list[str]:
+        left: list[str] = []
+        idle: dict[str, str] = {}
+        rest = iter(args)
+        for argument in rest:
+            name, is_given, value = argument.partition("=")
+            flag = self.idle.get(name.removeprefix("--")) if name.startswith("--") else None
+            if flag is None:
+                left.append(argument)
+                continue
+            if not is_given:
+                value = next(rest, "")
+            try:
+                flag.read(value)
+            except ValueError as error:
+                ctx.fail(f'invalid argument "{value}" for {name}: {error}')
+            idle[name] = flag.why
+        _idle.set(MappingProxyType(idle))
+        return left
+
+    def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str | None:
         name, is_given, value = argument.partition("=")
         if name.startswith("--") and "_" in name:  # pflag takes one for the other
             name = name.replace("_", "-")
@@ -91,6 +156,8 @@ class GoCommand(TyperCommand):
             return name + value  # -v=4
         why = self.refused.get(name.removeprefix("--")) if name.startswith("--") else None
         if why is not None:
+            if value in _FALSE and name.removeprefix("--") in self.off:
+                return None
             ctx.fail(f"{name} is not taken: {why}")
         if not is_given or name not in switches:
             return argument

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 import kscale
-from kscale.cli.go_flags import given_flags
+from kscale.cli.go_flags import given_flags, idle_flags
 from kscale.cli.logs import set_up_logs
 from kscale.cli.process_flags import ProcessFlags
 from kscale.errors import InputError, KscaleError, Problem
@@ -72,6 +72,8 @@ def run_program(
     set_up_logs(flags.verbosity, flags.log_format, least=least)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})
+    for flag, why in idle_flags().items():
+        _log.warning("%s is not heeded: %s", flag, why)
     _log.info("API server %s", without_password(access.server))
 
     async def main() -> None:

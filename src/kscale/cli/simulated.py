@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from kscale.cli.commands.simulate import simulation_view
-from kscale.cli.go_flags import flags_given_of
+from kscale.cli.go_flags import flags_given_of, idle_flags
 from kscale.cli.options import OptionGroup
 from kscale.cli.output import Answer, Show
 from kscale.errors import InputError, Problem
@@ -67,6 +67,7 @@ def ran_simulated(
             raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
         return False
     meant = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
+    meant += idle_flags()
     if meant:
         raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in meant])
     from kscale.simulation import BUNDLED, build, read_scenario, simulate

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kscale.ca.flag_parsing import parse_flags
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import LEGACY_ONLY, AutoscalingOptions
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.driver import Driver
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
@@ -97,6 +97,8 @@ class Autoscalers:
             for name in found.idle:
                 if name.replace("-", "_") not in AutoscalingOptions.__struct_fields__:
                     self.values.wrong(f"{where}.{name}", "has no effect in a simulated cluster")
+            for name in found.values.keys() & {*LEGACY_ONLY}:
+                self.values.wrong(f"{where}.{name.replace('_', '-')}", "it belongs to release 1.3")
             return AutoscalingOptions(**found.values), frequent is True
         except InputError as error:
             for problem in error.problems:

@@ -15,7 +15,7 @@ import typer
 
 from kscale.cli.command import callback
 from kscale.cli.failures import guarded
-from kscale.cli.go_flags import KLOG_REFUSED, GoCommand, given_flags
+from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, GoCommand, Idle, given_flags, read_int
 from kscale.cli.logs import set_up_logs
 from kscale.cli.process import FAILED, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
@@ -36,7 +36,9 @@ class Own(LeaseFlags):
 
 
 class Tally(GoCommand):
-    refused: ClassVar[dict[str, str]] = {"aws-use-static-instance-list": "there is no AWS here"}
+    refused: ClassVar[dict[str, str]] = {"aws-use-static-instance-list": "there is no AWS here", "regions": "no"}
+    off = frozenset({"aws-use-static-instance-list"})
+    idle: ClassVar[dict[str, Idle]] = {"least": Idle("it is counted anyhow", read_int)}
 
 
 def command(*, process: ProcessFlags, lease: Own) -> None:
@@ -123,6 +125,49 @@ def test_every_program_refuses_flags_of_klog_by_name(program: str, name: str) ->
         found = kscale("run", program, f"--{written}=/x")
         assert found.code == 2
         assert f"--{name} is not taken: {KLOG_REFUSED[name]}" in found.stderr
+
+
+@pytest.mark.parametrize("written", [("--least=3",), ("--least", "3"), ("--least=1", "--least=3")])
+def test_a_flag_that_has_no_effect_with_upstream_is_taken_and_said(
+    written: tuple[str, ...], kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--kubeconfig", kubeconfig, *written, "--no-leader-elect", "--address=", "--log-format=json")
+    assert run(*given)[0] == FAILED
+    lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
+    said = [(each["level"], each["msg"]) for each in lines if "least" in each["msg"]]
+    assert said == [("warning", "--least is not heeded: it is counted anyhow")]
+    ((_, lease, flags),) = SEEN
+    assert not lease.leader_elect
+    assert "--least" not in dict(flags)
+    assert run("--kubeconfig", kubeconfig, "--address=")[0] == FAILED
+    assert "not heeded" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", [("--least=x",), ("--least",), ("--least", "--no-leader-elect")])
+def test_such_a_flag_with_a_value_that_upstream_refuses(written: tuple[str, ...], kubeconfig: str) -> None:
+    code, said = run("--kubeconfig", kubeconfig, *written)
+    assert code == 2
+    assert "for --least: a whole number is expected" in said
+    assert not SEEN
+
+
+def test_a_refused_switch_may_be_off(kubeconfig: str) -> None:
+    for value in ("false", "F", "0"):
+        code, _ = run("--kubeconfig", kubeconfig, f"--aws_use_static_instance_list={value}", "--address=")
+        assert code == FAILED
+    code, said = run("--kubeconfig", kubeconfig, "--regions=0")
+    assert code == 2
+    assert "--regions is not taken: no" in said
+
+
+@pytest.mark.parametrize(
+    "program", ["cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission"]
+)
+def test_switches_of_klog_that_every_program_takes_where_they_are_off(program: str) -> None:
+    assert KLOG_REFUSED.keys() >= KLOG_OFF
+    for name in KLOG_OFF:
+        found = kscale("run", program, f"--{name}=false", "--nothing-like-it")
+        assert "No such option: --nothing-like-it" in found.stderr
 
 
 def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.cli.app import command_of
-from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, LoopFlags
+from kscale.cli.cluster_autoscaler_flags import IDLE, OFF, REFUSED, AutoscalerFlags, LoopFlags
 from kscale.cli.commands.run.cluster_autoscaler import build
 from kscale.cli.options import fields
 from kscale.cli.registry import find
@@ -69,8 +69,10 @@ def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
     """The file has what ``cluster-autoscaler --help`` lists; an end-to-end test holds it against the binary."""
     known = set(UPSTREAM.read_text().split())
     assert len(known) > 150
-    assert known - {"help"} - taken() - REFUSED.keys() == set()
+    assert known - {"help"} - taken() - REFUSED.keys() - IDLE.keys() == set()
     assert taken() & REFUSED.keys() == set()
+    assert (taken() | REFUSED.keys()) & IDLE.keys() == set()
+    assert REFUSED.keys() >= OFF
 
 
 class Management(Client):
@@ -332,3 +334,14 @@ def test_help_has_every_flag() -> None:
     assert found.code == 0
     for name in fields(LoopFlags):
         assert f"--{name.replace('_', '-')}" in found.stdout
+
+
+@pytest.mark.parametrize("name", sorted(OFF))
+def test_switches_without_effect_may_be_off(name: str) -> None:
+    found = run(*RUN, f"--{name}=false", "--nothing-like-it")
+    assert "No such option: --nothing-like-it" in found.stderr
+
+
+def test_a_flag_that_upstream_ignores_is_taken() -> None:
+    found = run(*RUN, "--cluster-snapshot-parallelism=8", "--nothing-like-it")
+    assert "No such option: --nothing-like-it" in found.stderr

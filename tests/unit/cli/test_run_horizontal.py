@@ -10,6 +10,7 @@ import pytest
 from kscale.cli.commands.run import horizontal
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.process import Surroundings
+from kscale.hpa.options import HPAOptions
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.resources import Resources
@@ -85,7 +86,10 @@ def test_flags() -> None:
 @pytest.mark.parametrize(
     ("flag", "text"),
     [
-        ("--horizontal-pod-autoscaler-upscale-delay=3m", "it has had no effect since Kubernetes 1.18"),
+        (
+            "--horizontal-pod-autoscaler-upscale-delay=soon",
+            'argument "soon" for --horizontal-pod-autoscaler-up',
+        ),
         ("--controllers=*", "kscale runs no other controller"),
         ("--hpa-selector=a==b=c", "--hpa-selector"),
         ("--horizontal-pod-autoscaler-sync-period=0", "it must be longer than nothing"),
@@ -100,3 +104,9 @@ def test_what_is_refused(flag: str, text: str) -> None:
     assert result.code == 2
     assert text in " ".join(result.stderr.split())
     assert not RUNS
+
+
+def test_delays_that_have_no_effect_with_upstream_are_taken() -> None:
+    delays = ("--horizontal-pod-autoscaler-upscale-delay=3m", "--horizontal-pod-autoscaler-downscale-delay=5m0s")
+    assert run("run", "horizontal", *delays).code == 0
+    assert driver().options == HPAOptions()

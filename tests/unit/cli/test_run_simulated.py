@@ -57,7 +57,15 @@ def test_flags_that_would_mean_nothing_are_refused(file: Path) -> None:
     for program, flags in (
         ("cluster-autoscaler", {"--dry-run": None, "--cloud-provider": "kwok", "--leader-elect": "false"}),
         ("horizontal", {"--dry-run": None, "--hpa-selector": "a=b", "--kube-api-qps": "3"}),
-        ("vpa-recommender", {"--kubeconfig": "none", "--prometheus-address": "http://p", "--history-length": "1d"}),
+        (
+            "vpa-recommender",
+            {
+                "--kubeconfig": "none",
+                "--prometheus-address": "http://p",
+                "--history-length": "1d",
+                "--min-checkpoints": "9",
+            },
+        ),
         ("vpa-updater", {"--dry-run": None, "--address": ":1", "--kube-api-burst": "7"}),
     ):
         given = [name if value is None else f"{name}={value}" for name, value in flags.items()]

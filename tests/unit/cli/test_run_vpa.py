@@ -84,7 +84,8 @@ def test_the_recommenders_flags() -> None:
         ("--setting=cpu_percentile=50", "strategy vpa has no setting cpu_percentile"),
         ("--strategy-interval=1h", "--strategy-interval: has no effect without a --strategy of samples"),
         ("--strategy-answer-bytes=9", "--strategy-answer-bytes: has no effect without a --strategy of samples"),
-        ("--min-checkpoints=5", "--min-checkpoints is not taken: it has no effect"),
+        ("--min-checkpoints=few", 'invalid argument "few" for --min-checkpoints: a whole number is expected'),
+        ("--min-checkpoints", 'invalid argument "" for --min-checkpoints'),
         ("--profiling", "--profiling is not taken: there is no pprof here"),
         ("--recommender-interval=soon", "--recommender-interval"),
         ("--container-recommendation-max-allowed-cpu=much", "--container-recommendation-max-allowed-cpu"),
@@ -273,6 +274,7 @@ def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.M
         *files, "--port=9443", "--reload-cert", "--min-tls-version=tls1_3", "--webhook-labels=a:b",
         "--tls-ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:UNKNOWN", "--webhook-failure-policy-fail=true",
         "--ignored-vpa-object-namespaces=a,b", "--max-allowed-cpu-boost=2", "--feature-gates=CPUStartupBoost=true",
+        "--profiling=false",
     )  # fmt: skip
     found = run("run", "vpa-admission", *given)
     assert (found.code, found.stderr) == (0, "")
@@ -360,3 +362,17 @@ def test_what_rounds_do_to_nodes_is_told_on_stdout(
     (((_, _, build), _),) = RAN
     assert build.keywords[name] is None
     assert "has no effect with --world simulated" in run("run", program, flag, "--world=simulated").stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("vpa-recommender", ("--min-checkpoints=5", "--profiling=false")),
+        ("vpa-recommender", ("--min_checkpoints", "5")),
+        ("vpa-updater", ("--profiling=false",)),
+    ],
+)
+def test_flags_of_a_stock_deployment_that_change_nothing(program: str, flags: tuple[str, ...]) -> None:
+    found = run("run", program, *flags)
+    assert found.code == 0, found.stderr
+    assert len(RAN) == 1

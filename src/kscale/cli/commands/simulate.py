@@ -154,7 +154,7 @@ def simulation_view(report: SimulationReport) -> View:
             f"Core-hours: {offered}.",
             f"Pods: {pending.pods:,} looked for a node, the longest for {_time(pending.max)}{left}.",
             f"Done: {_counts(report.actions) or 'nothing'}{refused}.",
-            f"Rounds: {rounds}.",
+            f"Rounds: {rounds or 'none'}.",
         ],
         names=[each.group for each in report.groups],
     )

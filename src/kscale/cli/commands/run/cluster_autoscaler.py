@@ -8,9 +8,9 @@ import os
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
+from kscale.cli.cluster_autoscaler_flags import IDLE, OFF, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import go_duration, host_name
@@ -18,8 +18,6 @@ from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kscale.ca.options import AutoscalingOptions
     from kscale.drivers.cluster_autoscaler import NodeBoard
     from kscale.drivers.driver import Driver
@@ -38,7 +36,9 @@ _log = logging.getLogger(__name__)
 class COMMAND(GoCommand):
     """The command as typer makes it."""
 
-    refused: ClassVar[Mapping[str, str]] = REFUSED
+    refused = REFUSED
+    off = OFF
+    idle = IDLE
 
 
 def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags, world: WorldFlags) -> None:

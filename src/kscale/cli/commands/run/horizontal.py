@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from kscale.cli.go_flags import KLOG_REFUSED, GoCommand
+from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, GoCommand, Idle
 from kscale.cli.hpa_options import ControllerFlags, hpa_duration
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
+from kscale.objects.durations import parse_duration
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
 
@@ -25,17 +27,20 @@ __all__ = ["COMMAND", "command"]
 
 _PANEL: Final = "Horizontal pod autoscaler"
 _AGENT: Final = "kscale-horizontal-pod-autoscaler"
-_NO_EFFECT: Final = "it has had no effect since Kubernetes 1.18"
+_NO_EFFECT: Final = Idle("it has no effect with upstream, either", parse_duration)
 _OTHERS: Final = "kscale runs no other controller"
 
 
 class _Horizontal(GoCommand):
     refused: ClassVar[dict[str, str]] = {
-        "horizontal-pod-autoscaler-upscale-delay": _NO_EFFECT,
-        "horizontal-pod-autoscaler-downscale-delay": _NO_EFFECT,
         "horizontal-pod-autoscaler-use-rest-clients": "it was removed in Kubernetes 1.25",
         "controllers": _OTHERS,
         **KLOG_REFUSED,
+    }
+    off = KLOG_OFF
+    idle: ClassVar[Mapping[str, Idle]] = {
+        "horizontal-pod-autoscaler-upscale-delay": _NO_EFFECT,
+        "horizontal-pod-autoscaler-downscale-delay": _NO_EFFECT,
     }
 
 

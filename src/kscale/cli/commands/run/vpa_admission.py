@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,13 +15,11 @@ from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import ProcessFlags, host_name
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, PANEL, REFUSED, Address, ApiFlags
+from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags
 from kscale.errors import InputError, Problem
 from kscale.vpa.options import AdmissionOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kscale.world.serve.tls import ReloadingContext
 
 __all__ = ["COMMAND", "command"]
@@ -39,7 +37,8 @@ AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel
 class COMMAND(GoCommand):
     """Its flags are upstream's."""
 
-    refused: ClassVar[Mapping[str, str]] = REFUSED
+    refused = REFUSED
+    off = OFF
 
 
 @dataclass

@@ -14,14 +14,14 @@ import msgspec
 import typer
 
 from kscale.cli.completion import strategy_names
-from kscale.cli.go_flags import GoCommand, flags_given_of
+from kscale.cli.go_flags import GoCommand, Idle, flags_given_of, read_int
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.recommend_options import setting_of
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.objects.durations import parse_duration
@@ -93,9 +93,10 @@ RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS,
 class COMMAND(GoCommand):
     """Its flags are upstream's, and those of strategies and plans."""
 
-    refused: ClassVar[Mapping[str, str]] = {
-        **REFUSED,
-        "min-checkpoints": "it has no effect: --update-worker-count says how many are written at least",
+    refused = REFUSED
+    off = OFF
+    idle: ClassVar[Mapping[str, Idle]] = {
+        "min-checkpoints": Idle("--update-worker-count says how many are written at least, as upstream", read_int)
     }
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,7 +15,7 @@ from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.vpa.options import UpdaterOptions
 
 __all__ = ["COMMAND", "command"]
@@ -43,7 +42,8 @@ UpdaterFlags: Any = flags_of("UpdaterFlags", UpdaterOptions, _HELPS, panel=PANEL
 class COMMAND(GoCommand):
     """Its flags are upstream's."""
 
-    refused: ClassVar[Mapping[str, str]] = REFUSED
+    refused = REFUSED
+    off = OFF
 
 
 @dataclass
