@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -189,9 +190,13 @@ class Hangs(OldPrometheus):
     def __init__(self, source: OldPrometheus, *namespaces: str) -> None:
         super().__init__(**source.answers)
         self.namespaces, self.now, self.most = namespaces, 0, 0
+        self.times: Counter[str] = Counter()
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        if any(f'namespace="{namespace}"' in question.query for namespace in self.namespaces):
+        for namespace in self.namespaces:
+            if f'namespace="{namespace}"' not in question.query:
+                continue
+            self.times[namespace] += 1
             self.now += 1
             self.most = max(self.most, self.now)
             try:
@@ -234,6 +239,35 @@ def test_four_namespaces_are_asked_at_a_time() -> None:
             await minutes(api, 8)
             assert source.most == 4
             assert run.programs[0].health.check(run.around[0].steady.now()) == ""
+
+    against(case)
+
+
+def test_however_many_namespaces_hang_a_place_is_left_for_who_comes() -> None:
+    """Once each has had the time of a question."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        many = [f"a{i}" for i in range(9)]
+        for namespace in many:
+            beside(api, "big", namespace)
+        source = Hangs(prometheus(api), *many)
+        async with running(api, patient(source)):
+            await asyncio.sleep(1)
+            await minutes(api, 20)
+            assert source.times.keys() == set(many)
+            before = dict(source.times)
+            for i in range(3):
+                api.server.put(VPAS, autoscaler(f"other{i}", "web", updatePolicy={"updateMode": "Off"}))
+                await minutes(api, 2)
+                assert recommended(api, f"other{i}")["c"]["cpu"] == "780m"
+                assert source.now == 3
+            await minutes(api, 20)
+            assert all(source.times[name] > before[name] for name in many)  # in turns
+            source.namespaces = ()
+            await minutes(api, 20)
+            assert source.now == 0
 
     against(case)
 

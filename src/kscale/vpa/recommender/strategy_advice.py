@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -47,6 +47,8 @@ MOST_BYTES: Final = 512 << 20
 """Of one answer, where nothing else is said."""
 _AT_ONCE: Final = 4
 """Namespaces that are asked for side by side."""
+_AT_ONCE_AGAIN: Final = _AT_ONCE - 1
+"""Of these, such as had no answer the last time."""
 _LOOK: Final = SECOND // 10
 """How often a round looks whether all has been answered."""
 _SAMPLES: Final = "kscale_strategy_samples_total"
@@ -104,8 +106,9 @@ class StrategyAdvisor:
     ``most_bytes``. A round waits up to half of ``recommender_interval`` for what it has begun to ask, and later rounds
     take what has come since. Nothing of samples is kept but the advice: memory is that of the samples of four
     namespaces. An answer is for the VPAs that were there when it was asked for, and still are. A namespace of which
-    Prometheus does not answer keeps its advice, and is asked again in the next round, after those that were not asked
-    for longer. A VPA for which the strategy fails keeps its advice too, until the interval is over.
+    Prometheus does not answer keeps its advice, and is asked again in the next round, after those that did answer or
+    are new, and with no more than two others like it: however many hang, a place is left for the rest. A VPA for which
+    the strategy fails keeps its advice too, until the interval is over.
 
     Pods that are gone count by the labels that Prometheus has of them. Raises :class:`~kscale.errors.InputError` for a
     history of more values than Prometheus gives at once.
@@ -132,6 +135,8 @@ class StrategyAdvisor:
         self._asked: dict[Vpa, _Asked] = {}
         self._tried: dict[str, Moment] = {}
         """When each namespace was asked for last, with or without an answer."""
+        self._unanswered: set[str] = set()
+        """Namespaces that had no answer the last time."""
         self._waiting: set[str] = set()
         """Namespaces that are due, and not being asked for."""
         self._asking: dict[str, Moment] = {}
@@ -155,6 +160,7 @@ class StrategyAdvisor:
         self.advice = self.advice.of(observed)
         self._asked = {vpa: asked for vpa, asked in self._asked.items() if vpa in observed}
         self._tried = {namespace: at for namespace, at in self._tried.items() if namespace in vpas}
+        self._unanswered &= vpas.keys()
         self.kills.forget(state, self._history.range_queries(now)[0].start)
         due = [name for name, own in vpas.items() if any(self._is_due(state, vpa, now) for vpa in own)]
         self._waiting = set(due) - self._asking.keys()
@@ -186,17 +192,20 @@ class StrategyAdvisor:
         finally:
             self._is_beginning = False
             self._warn(warnings)
-        names = sorted(self._waiting, key=lambda name: (self._tried.get(name, 0), name))
-        queue = iter(names)
+        names = sorted(self._waiting, key=lambda name: (name in self._unanswered, self._tried.get(name, 0), name))
+        queue = deque(names)
         room = min(_AT_ONCE - len(self._asking), len(names))
         yield from progress.together([partial(self._ask_each_steps, state, labels, queue)] * room)
 
     def _ask_each_steps(
-        self, state: RecommenderState, labels: _Labels, queue: Iterator[str], now: Moment
+        self, state: RecommenderState, labels: _Labels, queue: deque[str], now: Moment
     ) -> StepsOf[Within | Observe, None]:
         """Of one namespace of the queue after the other, but those that somebody else has asked for meanwhile."""
         progress = Progress(now)
-        for namespace in queue:
+        while queue:
+            if queue[0] in self._unanswered and len(self._unanswered & self._asking.keys()) >= _AT_ONCE_AGAIN:
+                return  # who asks for one of these goes on
+            namespace = queue.popleft()
             if namespace in self._waiting:
                 self._waiting.remove(namespace)
                 self._asking[namespace] = self._tried[namespace] = progress.now
@@ -213,10 +222,12 @@ class StrategyAdvisor:
         try:
             samples = yield from self._samples_steps(namespace, warnings, progress)
         except InputError as error:
+            self._unanswered.add(namespace)
             self._problems.append(f"Cannot get samples of namespace {namespace} for the strategy {self._name}: {error}")
             return
         finally:
             self._warn(warnings)
+        self._unanswered.discard(namespace)
         vpas = [vpa for vpa in _by_namespace(state).get(namespace, []) if vpa in used]
         given: Counter[str] = Counter()
         self._problems += self._advise(state, vpas, _usage(state, labels, samples), given)
