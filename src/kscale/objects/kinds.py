@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Final
 
@@ -69,7 +69,7 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-@cache
+@lru_cache(1024)  # what is asked for comes from outside
 def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
     """The struct of a kind, or None for a kind that is not read."""
     target = KINDS.get((api_version, kind), KINDS.get((group_of(api_version), kind)))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kscale.objects.quantity import Quantity
 from kscale.objects.resource import Device, DeviceAttribute, DeviceCapacity
-from kscale.scheduling.devices import selectors
+from kscale.scheduling.devices import cel_library, selectors
 from unit.scheduling.devices_cases import GPU
 
 # -- CEL ---------------------------------------------------------------------------------------------------------------
@@ -255,3 +255,18 @@ def test_what_cel_does_not_know(expression: str, text: str) -> None:
     with pytest.raises(selectors.SelectorError) as raised:
         selectors.selects(expression, GPU, DEVICE)
     assert str(raised.value) == text
+
+
+def test_what_is_kept_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cel_library, "_PROGRAMS", 2)
+    library = cel_library.CelLibrary()
+    for number in (0, 1, 2, 3, 3):
+        assert library.program(f"{number} == {number}").evaluate({})
+    kept = library.program.cache_info()  # type: ignore[attr-defined]
+    assert (kept.currsize, kept.hits) == (2, 1)
+
+
+def test_what_the_library_cannot_write_has_a_name() -> None:
+    expression = ".t||0-device.?iice.?ice.?e.e.?i[[]].?e.?ee.?i-[[]].?e.?00-device.?i[[]].?e.?ee.?0-device.e"
+    with pytest.raises(selectors.SelectorError, match=r"\Ano such overload\Z"):
+        selectors.selects(expression, GPU, DEVICE)

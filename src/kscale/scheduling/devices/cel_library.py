@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from kscale.libraries import library
@@ -16,6 +17,8 @@ from kscale.scheduling.devices.selectors import TOO_DEEP, SelectorError, attribu
 __all__ = ["CelLibrary"]
 
 _FAILED = "compilation failed: "
+_PROGRAMS = 1024
+"""Expressions that are kept compiled. A process lives for months, and claims come and go."""
 _MACROS = frozenset({"map", "filter", "all", "exists", "exists_one"})
 
 
@@ -33,7 +36,8 @@ class CelLibrary:
         self._celpy = celpy
         self._types = celtypes
         self._environment = celpy.Environment()
-        self._programs: dict[str, Any] = {}
+        self.program: Callable[[str], Any] = lru_cache(_PROGRAMS)(self._compile)
+        """The compiled expression. Raises SelectorError."""
         known = celpy.evaluation.base_functions | functions(celtypes)
         equal = equality(celtypes, known["optional_type"])
         self._functions = known | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, known)}
@@ -51,29 +55,25 @@ class CelLibrary:
 
         self._domains = Domains
 
-    def program(self, expression: str) -> Any:
-        """The compiled expression. Raises SelectorError."""
-        found = self._programs.get(expression)
-        if found is None:
-            if (open_ := unclosed(expression)) is not None:
-                rest = expression.splitlines()[open_[0] - 1][open_[1] :]
-                raise SelectorError(_failed(expression, f"Syntax error: token recognition error at: '{rest}'", *open_))
-            try:
-                read = plain(expression)
-                tree = self._environment.compile(read)
-                self._check(expression, tree)
-                for text, line, column in unlike(tree):
-                    raise SelectorError(
-                        _failed(expression, text, line, column) if read == expression else f"{_FAILED}{text}"
-                    )
-                if (type_ := result_type(tree)) not in (None, "bool"):
-                    raise SelectorError(f"must evaluate to bool or the unknown type, not {type_}")
-                found = self._programs[expression] = self._environment.program(tree, functions=self._functions)
-            except self._celpy.CELParseError as problem:
-                raise SelectorError(f"compilation failed: {problem.args[0]}") from None
-            except RecursionError:
-                raise SelectorError(TOO_DEEP) from None
-        return found
+    def _compile(self, expression: str) -> Any:
+        if (open_ := unclosed(expression)) is not None:
+            rest = expression.splitlines()[open_[0] - 1][open_[1] :]
+            raise SelectorError(_failed(expression, f"Syntax error: token recognition error at: '{rest}'", *open_))
+        try:
+            read = plain(expression)
+            tree = self._environment.compile(read)
+            self._check(expression, tree)
+            for text, line, column in unlike(tree):
+                raise SelectorError(
+                    _failed(expression, text, line, column) if read == expression else f"{_FAILED}{text}"
+                )
+            if (type_ := result_type(tree)) not in (None, "bool"):
+                raise SelectorError(f"must evaluate to bool or the unknown type, not {type_}")
+            return self._environment.program(tree, functions=self._functions)
+        except self._celpy.CELParseError as problem:
+            raise SelectorError(f"compilation failed: {problem.args[0]}") from None
+        except RecursionError:
+            raise SelectorError(TOO_DEEP) from None
 
     def _check(self, expression: str, tree: Any) -> None:
         """Every name is that of something. Raises SelectorError."""

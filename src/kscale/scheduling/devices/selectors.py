@@ -54,6 +54,8 @@ def selects(expression: str, driver: str, device: Device) -> bool:
         verdict = program.evaluate({"device": library.view(driver, device)})
     except RecursionError:
         raise SelectorError(TOO_DEEP) from None
+    except IndexError:  # cel-python cannot write what it found where a truth value was needed
+        raise SelectorError("no such overload", compiles=True) from None
     except (library.error, ValueError) as problem:
         text = str(problem.args[0]) if problem.args else str(problem)
         if text == _OVERFLOW and problem.__cause__ is not None:
