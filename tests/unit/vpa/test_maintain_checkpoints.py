@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from kscale.effects import Action, ApiError, Create, Delete, List, Moment, Patch, Progress
+from kscale.effects import Action, ApiError, Create, Delete, List, Moment, Outcome, Patch, Progress, Together
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.core import Namespace
 from kscale.objects.decode import from_dict, to_dict
@@ -239,6 +239,36 @@ def test_many_vpas_are_merged_together_as_alone() -> None:
         alone.prepare([one], T0)
         for container, status in alone.take(one, T0):
             assert found[one.name, container] == status
+
+
+def test_only_what_prepares_is_no_brief_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done for many VPAs in one go, by itself, and once: whoever asks for it meanwhile finds it done."""
+    prepared: list[list[str]] = []
+    prepare = ContainerCheckpoints.prepare
+
+    def noted(self: ContainerCheckpoints, vpas: Sequence[Vpa], now: Moment) -> None:
+        prepared.append([vpa.name for vpa in vpas])
+        prepare(self, vpas, now)
+
+    monkeypatch.setattr(ContainerCheckpoints, "prepare", noted)
+    state, vpas = with_vpas(3, update_worker_count=2)
+    writing = maintain_checkpoints_steps(state, None, Progress(T0), [])
+    action = next(writing)
+    assert isinstance(action, Together)
+    assert action.brief
+    workers = [machine(T0) for machine in action.machines]
+    asked = [next(worker) for worker in workers]
+    assert prepared == []
+    for one in asked:
+        assert isinstance(one, Together)
+        assert not one.brief
+        (machine,) = one.machines
+        assert list(machine(T0)) == []
+    assert prepared == [[vpa.name for vpa in vpas]]
+    for worker in workers:
+        assert isinstance(worker.send(Outcome(at=T0, value=[None])), Patch)
+        worker.close()
+    writing.close()
 
 
 @pytest.mark.parametrize("taken", [T0 + 60 * SECOND, T0 + DAY - SECOND, T0 + DAY, T0 + 2 * DAY])

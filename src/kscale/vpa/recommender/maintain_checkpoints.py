@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, Never
 
 from kscale.effects import (
     DEADLINE_EXCEEDED,
@@ -73,23 +74,33 @@ def _store_steps(
     """``StoreCheckpoints``. Each worker finishes a VPA before it looks at the time, so those of as many VPAs as there
     are workers are written even when it is over."""
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
-    waiting = deque(sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key)))
+    ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
+    waiting = deque(enumerate(ordered))
     prepared = ContainerCheckpoints(state)
 
-    def worker(begun: Moment) -> StepsOf[Patch | Create, None]:
+    def worker(begun: Moment) -> StepsOf[Patch | Create | Together, None]:
         mine = Progress(begun)
         while waiting:
-            vpa = waiting.popleft()
-            if vpa not in prepared:
-                prepared.prepare([vpa, *(waiting[i] for i in range(min(len(waiting), _TOGETHER - 1)))], mine.now)
+            number, vpa = waiting.popleft()
+            if vpa not in prepared:  # by itself, as it is no brief step
+                first = number - number % _TOGETHER
+                yield from mine.together([partial(_prepare_steps, prepared, vpa, ordered[first : first + _TOGETHER])])
             yield from _write_steps(vpa, prepared, mine, diagnostics)
             if mine.now >= deadline:
                 return
 
     if waiting:
-        yield from progress.together([worker] * min(state.options.update_worker_count, len(waiting)))
+        workers = [worker] * min(state.options.update_worker_count, len(waiting))
+        yield from progress.together(workers, brief=True)
     if progress.now >= deadline:
         diagnostics.append(f"{_TOO_LATE}: {DEADLINE_EXCEEDED.message}")
+
+
+def _prepare_steps(prepared: ContainerCheckpoints, vpa: Vpa, those: Sequence[Vpa], now: Moment) -> StepsOf[Never, None]:
+    """Prepares those that a VPA is among, unless another worker's turn came first."""
+    if vpa not in prepared:
+        prepared.prepare(those, now)
+    yield from ()
 
 
 def _write_steps(
