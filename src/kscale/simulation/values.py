@@ -25,6 +25,8 @@ __all__ = ["Values", "options_of"]
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _MOST: Final = 1 << 62
+"""Thousandths; all that is added up of them has room in 64 bits."""
+_TOO_MUCH: Final = Quantity(str(_MOST // 1000))
 
 
 class Values:
@@ -78,14 +80,14 @@ class Values:
     def milli(self, given: str | float, field: str) -> int:
         """A quantity in thousandths."""
         try:
-            found = Quantity(str(given)).milli_value()
+            found = Quantity(str(given))
         except QuantityError as error:
             self.wrong(field, f"{given!r} is not a quantity: {error}")
             return 0
-        if not 0 <= found < _MOST:
+        if found.sign < 0 or found.cmp(_TOO_MUCH) >= 0:  # before thousandths are made: Go's run over
             self.wrong(field, f"{given} is out of range")
             return 0
-        return found
+        return found.milli_value()
 
     def signal(self, given: SignalValue, field: str) -> Signal:
         """An amount over time, in thousandths."""
@@ -104,7 +106,10 @@ class Values:
             scale = Fraction(str(given.scale))
             if scale < 0:
                 raise ValueError(f"scale {given.scale} is negative")
-            return Signal(time, [int(each * scale) for each in value], repeat=repeat)
+            scaled = [int(each * scale) for each in value]
+            if max(scaled) >= _MOST:
+                raise ValueError(f"{max(scaled) // 1000} is out of range")
+            return Signal(time, scaled, repeat=repeat)
         except InputError as error:
             self.problems += error.problems
         except (ValueError, ZeroDivisionError, OverflowError) as error:

@@ -254,6 +254,18 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
         "not a quantity",
     ),
     (
+        lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": "9E"}}]),
+        "load[0].total.cpu",
+        "9E is out of range",
+    ),
+    (
+        lambda s: s.update(
+            load=[{"workload": "Deployment/shop/web", "total": {"cpu": {"steps": [["0s", "4P"]], "scale": 2}}}]
+        ),
+        "load[0].total.cpu",
+        "8000000000000000 is out of range",
+    ),
+    (
         lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": {}}}]),
         "load[0].total.cpu",
         "steps or a file",
@@ -272,6 +284,11 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
         lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"leader-elect": True}}}),
         "controllers.clusterAutoscaler.flags.leader-elect",
         "no effect",
+    ),
+    (
+        lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"node-autoprovisioning-enabled": True}}}),
+        "controllers.clusterAutoscaler.flags.node-autoprovisioning-enabled",
+        "release 1.3",
     ),
     (
         lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"frequent-loops-enabled": "often"}}}),
