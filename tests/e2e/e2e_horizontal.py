@@ -131,6 +131,7 @@ class Scene:
         return {each["metadata"]["name"]: each["spec"]["replicas"] for each in items}
 
     def events(self) -> set[tuple[str, str, str, str, str]]:
+        """Of HPAs: the API server has its own of the Service ``kubernetes``, when it repairs its address."""
         return {
             (
                 each["involvedObject"]["name"],
@@ -140,6 +141,7 @@ class Scene:
                 each["source"]["component"],
             )
             for each in self.plane.ask("GET", f"/api/v1{NAMESPACE}/events")["items"]
+            if each["involvedObject"]["kind"] == "HorizontalPodAutoscaler"
         }
 
     def all(self) -> tuple[dict[str, Any], dict[str, int], Any]:

@@ -28,6 +28,7 @@ _VPA: Final = f"/apis/autoscaling.k8s.io/v1{_NAMESPACE}/verticalpodautoscalers"
 _WEBHOOK: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vpa-webhook-config"
 _CHECKPOINT: Final = f"/apis/autoscaling.k8s.io/v1{_NAMESPACE}/verticalpodautoscalercheckpoints/web-c"
 _TARGET: Final = {"apiVersion": "duel.example.com/v1", "kind": "Widget", "name": "web"}
+_LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/vpa-admission-controller"
 _LEAST: Final = "262144000"  # of what is recommended
 
 
@@ -98,14 +99,18 @@ class ScaledWidget:
 
     # -- what is there -----------------------------------------------------------------------------------------------
 
-    def requests(self) -> list[dict[str, str]]:
-        """Of the pods that run."""
+    def pods(self) -> dict[str, dict[str, str]]:
+        """Names and requests of the pods that run."""
         items = self.plane.ask("GET", f"/api/v1{_NAMESPACE}/pods")["items"]
-        return [
-            each["spec"]["containers"][0]["resources"]["requests"]
+        return {
+            each["metadata"]["name"]: each["spec"]["containers"][0]["resources"]["requests"]
             for each in items
             if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
-        ]
+        }
+
+    def requests(self) -> list[dict[str, str]]:
+        """Of the pods that run."""
+        return list(self.pods().values())
 
     def target(self) -> dict[str, str]:
         """What is recommended from usage; empty before."""
@@ -132,6 +137,21 @@ class ScaledWidget:
         """That the checkpoint counts."""
         found: int = self.plane.ask("GET", _CHECKPOINT)["status"]["totalSamplesCount"]
         return found
+
+    def lives(self) -> str:
+        """When the admission controller said last that it lives."""
+        found: str = self.plane.ask("GET", _LEASE)["spec"].get("renewTime", "")
+        return found
+
+    def lose(self) -> str:
+        """Deletes a pod, and gives its name."""
+        name = min(self.pods())
+        self.plane.ask("DELETE", f"/api/v1{_NAMESPACE}/pods/{name}")
+        return name
+
+    def bury(self) -> None:
+        """Deletes the lease by which the admission controller says that it lives."""
+        self.plane.ask("DELETE", _LEASE)
 
     def done(self) -> tuple[list[int], list[str]]:
         """The sizes that were written, and the pods that were evicted, in order."""
