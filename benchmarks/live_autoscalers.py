@@ -7,7 +7,8 @@ VPA, which nobody has looked at yet when a program starts; nothing has to be sca
 ``--synthetic``: against an API server in memory (no etcd), which also says what it was asked. ``--without-http``: the
 HPA's program in this process, on that server without a connection: CPU time but for the server's. ``--turns``: usage is
 another each time, so that every round has every status to write. What was written is held against the library's own
-answers in each (``autoscaler_answers.py``), upstream's too.
+answers in each (``autoscaler_answers.py``), upstream's too. ``--qps``: no round of N requests is over before N / QPS
+seconds, and a client that waits for its turn is woken for each by itself, which costs CPU time, too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.metrics.rest import RESTMetrics
 
-FAST: Final = ("--kube-api-qps=2000", "--kube-api-burst=2000", "--v=0")
 SYNCS: Final = 100
 STATUS_WRITES: Final = "PATCH horizontalpodautoscalers.autoscaling/status"
 LOOKS: Final = 1.0
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=float, default=2.0, help="of the HPA also a part of one")
     parser.add_argument("--synthetic", action="store_true", help="against a server in memory, without etcd")
     parser.add_argument("--turns", action="store_true", help="synthetic: usage is another each time")
+    parser.add_argument("--qps", type=int, default=2000, help="the programs' own limit: requests a second, and at once")
     parser.add_argument("--without-http", action="store_true", help="the HPA's program alone, without connections")
     parser.add_argument("--most", type=float, default=1800.0, metavar="SECONDS", help="for a program")
     given = parser.parse_args()
@@ -183,7 +184,8 @@ async def measured(
     # The server in memory reads JSON only, which upstream's controller has to be told.
     only_json = isinstance(plane, SyntheticWorkloads) and binaries and program == "horizontal"
     flags = ["--kube-api-content-type=application/json"] if only_json else []
-    player = Player(program, plane, binaries, [*FAST, *FLAGS[program], *flags])
+    flags += [f"--kube-api-qps={given.qps}", f"--kube-api-burst={given.qps}", "--v=0"]
+    player = Player(program, plane, binaries, [*FLAGS[program], *flags])
     begun = time.monotonic()
     player.start()
     try:

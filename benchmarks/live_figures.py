@@ -23,7 +23,7 @@ RUNS: Final = (
     "live_autoscalers.py --workloads 1000",
     "live_autoscalers.py --workloads 10000 --program horizontal --synthetic",
     "live_autoscalers.py --workloads 10000 --program horizontal --without-http",
-    "live_autoscalers.py --workloads 10000 --pods 5 --program vpa-recommender --synthetic --rounds 1 --most 180",
+    "live_autoscalers.py --workloads 10000 --pods 5 --program vpa-recommender --synthetic --qps 100000 --most 180",
     "live_autoscalers.py --workloads 1000 --program horizontal --without-http --turns",
 )
 ALONE: Final = ("--without-http", "live_scale.py --synthetic")

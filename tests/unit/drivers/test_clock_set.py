@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from kscale.drivers.horizontal import HorizontalController
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.live import Live
 from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController
 from kscale.drivers.vpa_recommender import recommender_program
@@ -20,13 +23,16 @@ from kscale.hpa import HPAState
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import Recommendation, ScaleEvent
 from kscale.vpa import RecommenderOptions, UpdaterOptions
+from kscale.vpa.admission.review import Reviewed
 from kscale.vpa.scales import ScaleCache
+from kscale.world.kubernetes.performer import Performer
 from kscale.world.metrics.rest import RESTMetrics
 from unit.drivers.set_clock import SetClock
 from unit.drivers.test_horizontal_autoscaler import World
+from unit.drivers.test_vpa_admission import RECOMMENDED, review
 from unit.drivers.test_vpa_recommender import SERVED, against_fake
 from unit.drivers.test_vpa_updater import far, lives
-from unit.drivers.vpa_world import autoscaler, cluster, running, used
+from unit.drivers.vpa_world import autoscaler, cluster, running, running_pod, used, workload
 from unit.world.test_informer import FakeApi
 
 HOUR = 3600 * SECOND
@@ -246,6 +252,51 @@ def test_the_clock_is_set_while_the_status_lease_is_renewed(hours: int) -> None:
             assert 5 <= renewals() - before <= 7
             behind = clock.now() - from_text(renewed())
             assert 0 <= behind <= 15 * SECOND
+
+    against_fake(case, resources=SERVED)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
+    """It gets what is recommended, and so do those that come then."""
+    driver = AdmissionController(holder="host")
+    lives: list[Live] = []
+
+    def build(around: Surroundings) -> Program:
+        lives.append(Live(Performer(around.client, around.clock, resources=around.resources), around.clock))
+        return Program(driver=driver, metrics=ADMISSION_METRICS, clock_set=driver.clock_set)
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        clock = SetClock(api.clock)
+        rollout = ("Rollout", "argoproj.io/v1alpha1")
+        api.server.put("rollouts.argoproj.io", workload("r", kind=rollout[0], api=rollout[1]))
+        api.server.put(VPAS, autoscaler("r", kind=rollout[0], api=rollout[1], status=RECOMMENDED))
+        body = review(running_pod("r-1", "r", owner=rollout))
+
+        async def patches() -> list[dict[str, Any]]:
+            reviewed: Reviewed = await lives[0].run(partial(driver.review, body))
+            return list(json.loads(base64.b64decode(json.loads(reviewed.body)["response"]["patch"])))
+
+        def scales() -> int:
+            return sum(path.endswith("/rollouts/r/scale") for path in api.server.asked("GET"))
+
+        async with running(api, build, clock=clock):
+            await asyncio.sleep(60)
+            before = scales()
+            api.server.delay = 3
+            first = asyncio.create_task(patches())
+            await asyncio.sleep(1)
+            asked = scales()
+            assert asked == before + 1
+            assert not first.done()
+            clock.ahead = hours * HOUR
+            found = await first
+            assert {"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "1"} in found
+            for _ in range(20):
+                assert await patches() == found
+                await asyncio.sleep(60)
+            assert scales() == asked + 1 + 20  # its owner's once, and the one by which its VPA selects each time
 
     against_fake(case, resources=SERVED)
 
