@@ -36,14 +36,9 @@ def read_plain(raw: bytes, source: str, what: str, number: str = "a list of at l
             if isinstance(error, msgspec.DecodeError):
                 raise InputError(syntax_problem(error, text, source)) from None
             raise InputError(Problem(f"not UTF-8: {error}", source)) from None
-    from kscale.snapshot.yaml_documents import documents
+    from kscale.snapshot.yaml_documents import only_document
 
-    found = list(documents(text, source))
-    for document in found:
-        if isinstance(document, Problem):
-            raise InputError(document)
-    if len(found) > 1:
-        raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
-    if not found:
+    found = only_document(text, source)
+    if found is None:
         raise InputError(Problem(f"no {what} in it: {number} is expected", source))
-    return found[0]
+    return found

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, ClassVar, Final
 
-from kscale.errors import Problem
+from kscale.errors import InputError, Problem
 from kscale.libraries import library
 
-__all__ = ["documents"]
+__all__ = ["documents", "only_document"]
 
 _READING: Final = "reading YAML"
 
@@ -47,6 +47,8 @@ def _loader() -> Any:
 _MERGE = "tag:yaml.org,2002:merge"
 _TOO_DEEP = "nested too deeply to be read"
 _DEEPEST = 500
+_PARSERS_OWN = "exceeded maximum nesting depth"
+"""What LibYAML says of a depth of 1,000, which it may read ahead to before it tells of the first collection."""
 _FAR_TO_THE_RIGHT = re.compile(rb"[ \t?:-]{%d}" % _DEEPEST)
 _LEAST_BUDGET = 1_000_000
 _PER_BYTE = 10  # values that aliases may make of one byte
@@ -72,6 +74,9 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
     except RecursionError:  # an alias that holds itself, too
         yield Problem(_TOO_DEEP, source)
     except yaml.MarkedYAMLError as error:
+        if error.problem == _PARSERS_OWN:
+            yield Problem(_TOO_DEEP, source)
+            return
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = error.problem or error.context
@@ -80,6 +85,17 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
         yield Problem(f"{place}malformed YAML: {what}", source)
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}", source)
+
+
+def only_document(text: bytes, source: str) -> Any:
+    """The document of a text that has one; None where there is nothing in it. Raises InputError."""
+    found = list(documents(text, source))
+    for document in found:
+        if isinstance(document, Problem):
+            raise InputError(document)
+    if len(found) > 1:
+        raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
+    return found[0] if found else None
 
 
 def _is_too_deep(text: bytes) -> bool:

@@ -307,14 +307,19 @@ def test_flags_without_effect_are_refused_by_name(name: str) -> None:
         (["--expander=price", "--cloud-provider", "kwok"], "--expander: couldn't access cloud provider pricing"),
         (["--expander=price", "--cloud-provider", "clusterapi"], "--expander: couldn't access cloud provider pricing"),
         (["--scheduler-config-file", "nowhere"], "nowhere"),
-        (["--scheduler-config-file", __file__], "this is no YAML"),
+        (["--scheduler-config-file", __file__], "test_run_cluster_autoscaler.py: --scheduler-config-file: line 1"),
+        (["--scheduler-config-file", "DEEP"], "--scheduler-config-file: nested too deeply to be read"),
+        (["--scheduler-config-file", "TWO"], "--scheduler-config-file: one YAML document expected, 2 found"),
         (["--leader-elect-renew-deadline", "20s"], "leaseDuration must be greater than renewDeadline"),
         (["--max-inactivity", "x", "--cloud-provider", "static", "--dry-run"], "--cloud-config"),
     ],
 )
 def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text("- {id: pool, min: 0, max: 3, nodeSelector: {pool: a}}")
-    arguments = [each.replace("GROUPS", str(tmp_path / "groups.yaml")) for each in arguments]
+    (tmp_path / "deep.yaml").write_text("[" * 5_000)
+    (tmp_path / "two.yaml").write_text("{}\n---\n{}\n")
+    for name in ("groups", "deep", "two"):
+        arguments = [each.replace(name.upper(), str(tmp_path / f"{name}.yaml")) for each in arguments]
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -346,7 +346,8 @@ def test_mutual_tls(cloud: Cloud, tmp_path: Path) -> None:
         ("{address: 'x:1', cert: y}", "cert, key and cacert go together"),
         ("{address: 'x:1', grpc_timeout: soon}", "grpc_timeout"),
         ("{address: 'x:1', adress: y}", "unknown setting"),
-        ("{", "no YAML"),
+        ("{", "malformed YAML"),
+        ("[" * 5_000, "c: nested too deeply to be read"),
     ],
 )
 def test_a_config_that_cannot_be_used(text: str, said: str, tmp_path: Path) -> None:
@@ -528,6 +529,7 @@ def test_decreases_of_kwok(api: Api, delta: int, down: bool, said: str, left: in
 @pytest.mark.parametrize(
     ("config", "said"),
     [
+        ("[" * 5_000, "the kwok provider's config: nested too deeply to be read"),
         ("readNodesFrom: x", r"\(expected: 'label' or 'annotation'\): x"),
         ("readNodesFrom: configmap", "please specify a value for 'configmap' in kwok config"),
         ("{readNodesFrom: configmap, configmap: {key: x}}", "please specify 'configmap.name' in kwok config"),
@@ -566,6 +568,10 @@ def test_templates_that_cannot_be_used(annotations: dict[str, str], said: str) -
 def test_templates_of_no_group_and_no_templates(api: Api) -> None:
     with pytest.raises(InputError, match="no list of nodes"):
         read_nodes("x: y")
+    with pytest.raises(InputError, match="the templates of the kwok provider: line 2, column 1: malformed YAML"):
+        read_nodes("{")
+    (found,) = read_nodes("items: [{metadata: {name: a, creationTimestamp: 2026-02-30T00:00:00Z}}]")
+    assert found.metadata.creation_timestamp == "2026-02-30T00:00:00Z"
     with pytest.raises(InputError, match="belongs to no group"):
         groups_of([node("n")], read_kwok_config(CONFIG))
     with pytest.raises(InputError, match="ConfigMap ns/kwok-provider-config"):

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices, Prices
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
 from kscale.objects.core import Node, NodeSpec
 from kscale.objects.durations import parse_duration
 from kscale.objects.meta import ObjectMeta
@@ -27,6 +26,7 @@ from kscale.objects.nodegroup import (
     ProviderError,
 )
 from kscale.objects.nodegroups import Groups
+from kscale.snapshot.yaml_documents import only_document
 from kscale.world.nodegroups.external_messages import (
     SERVICE,
     external_node,
@@ -54,14 +54,10 @@ _STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistere
 
 def read_config(path: str) -> dict[str, str]:
     """``--cloud-config``: ``address``, ``key``, ``cert``, ``cacert``, ``grpc_timeout``. Raises InputError."""
-    yaml = library("yaml", "--cloud-config")
-
     try:
-        found = yaml.safe_load(Path(path).read_bytes())
+        found = only_document(Path(path).read_bytes(), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path)) from None
-    except yaml.YAMLError as error:
-        raise InputError(Problem(f"this is no YAML: {error}", path)) from None
     if not isinstance(found, dict):
         raise InputError(Problem("a map of settings is expected", path))
     if unknown := found.keys() - _KEYS:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kscale.errors import InputError, Problem
-from kscale.libraries import library
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.snapshot.yaml_documents import only_document
 
 __all__ = [
     "FAKE",
@@ -57,7 +57,7 @@ class KwokGroup:
 
 def read_kwok_config(text: str) -> KwokConfig:
     """The key ``config`` of the ConfigMap. Raises InputError in upstream's words."""
-    data = _yaml(text, "the kwok provider's config")
+    data = only_document(text.encode(), "the kwok provider's config")
     if not isinstance(data, dict):
         raise InputError("a map of settings is expected in kwok config")
     source = data.get("readNodesFrom")
@@ -97,7 +97,7 @@ def read_kwok_config(text: str) -> KwokConfig:
 
 def read_nodes(text: str) -> list[Node]:
     """The key ``templates`` of a ConfigMap: a list of nodes. Raises InputError."""
-    data = _yaml(text, "the templates of the kwok provider")
+    data = only_document(text.encode(), "the templates of the kwok provider")
     items = data.get("items") if isinstance(data, dict) else None
     if not isinstance(items, list):
         raise InputError("the templates of the kwok provider are no list of nodes")
@@ -187,12 +187,3 @@ def _kube_proxy(group: str) -> Pod:
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
     }
     return from_dict(pod, Pod)
-
-
-def _yaml(text: str, what: str) -> Any:
-    yaml = library("yaml", "kwok's configuration")
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{what}: this is no YAML: {error}") from None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -182,16 +183,16 @@ def _profile(path: str) -> SchedulerProfile | None:
     """The scheduler's. Raises InputError."""
     if not path:
         return None
-    import yaml
-
     from kscale.scheduling.scheduler_config import scheduler_profile
+    from kscale.snapshot.yaml_documents import only_document
 
     try:
-        return scheduler_profile(yaml.safe_load(Path(path).read_bytes()))
+        found = only_document(Path(path).read_bytes(), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path, field="--scheduler-config-file")) from None
-    except yaml.YAMLError as error:
-        raise InputError(Problem(f"this is no YAML: {error}", path, field="--scheduler-config-file")) from None
+    except InputError as error:
+        raise InputError([replace(each, field="--scheduler-config-file") for each in error.problems]) from None
+    return scheduler_profile(found)
 
 
 _NO_PRICING: Final = "couldn't access cloud provider pricing for price expander"
