@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec.inspect import (
+    AnyType,
     CustomType,
     DictType,
     FloatType,
@@ -157,7 +158,7 @@ def _schema(of: Type, name: str = "") -> ApiObject:
     if isinstance(of, ListType):
         return {"type": "array", "items": _schema(of.item_type)}
     if isinstance(of, DictType):
-        if isinstance(of.value_type, IntType):  # weights of buckets: whatever a checkpoint holds
+        if isinstance(of.value_type, AnyType):  # weights of buckets: whatever a checkpoint holds
             return {"type": "object", _KEPT: True}
         return {"type": "object", "additionalProperties": _schema(of.value_type)}
     if isinstance(of, CustomType):  # a quantity

@@ -162,10 +162,11 @@ class VerticalPodAutoscaler(KubeObject):
 
 
 class HistogramCheckpoint(ApiStruct):
-    """A histogram in lossy form: bucket index (as text) -> weight, the heaviest being 10000."""
+    """A histogram in lossy form: bucket index (as text) -> weight, the heaviest being 10000. The API server holds
+    whatever is written as weights: who reads them looks at them (:mod:`kscale.vpa.checkpoint`)."""
 
     reference_timestamp: str | None = _time()
-    bucket_weights: dict[str, int] | None = None
+    bucket_weights: dict[str, Any] | None = None
     total_weight: float = 0.0
 
 
@@ -185,7 +186,7 @@ class VerticalPodAutoscalerCheckpointStatus(ApiStruct):
     memory_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
     first_sample_start: str | None = _time()
     last_sample_start: str | None = _time()
-    total_samples_count: Int32 = 0
+    total_samples_count: Int64 = 0
 
 
 class VerticalPodAutoscalerCheckpoint(KubeObject):

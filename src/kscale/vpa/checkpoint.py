@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from kscale.effects import ZERO_TIME, Moment, to_text
 from kscale.errors import InputError, KscaleError, Problem
+from kscale.objects.base import shortened
+from kscale.objects.selectors import parse_int64
 from kscale.objects.times import nanoseconds
 from kscale.objects.vpa import (
     HistogramCheckpoint,
@@ -33,14 +35,17 @@ class CheckpointError(KscaleError, ValueError):
 def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str) -> None:
     weights = {}
     for name, weight in (saved.bucket_weights or {}).items():
-        try:
-            bucket = int(name)
-        except ValueError:
-            raise InputError(Problem(f"{name!r} is no bucket", field=f"{field}.bucketWeights")) from None
-        if not 0 <= weight < 2**32:
-            raise InputError(Problem(f"{weight} is no uint32", field=f"{field}.bucketWeights[{bucket}]"))
+        bucket = parse_int64(name)
+        if bucket is None:
+            raise InputError(Problem(f"{name!r} is no bucket", field=f"{field}.bucketWeights"))
+        if type(weight) is not int or not 0 <= weight < 2**32:
+            raise InputError(Problem(f"{_shown(weight)} is no uint32", field=f"{field}.bucketWeights[{bucket}]"))
         weights[bucket] = weight
     histogram.load(weights, saved.total_weight, _time(saved.reference_timestamp, f"{field}.referenceTimestamp"))
+
+
+def _shown(weight: Any) -> str:
+    return shortened(repr(weight), 40)
 
 
 def _time(text: str | None, field: str) -> int:
@@ -61,7 +66,7 @@ def _time(text: str | None, field: str) -> int:
 def load(store: Store, row: int, status: VerticalPodAutoscalerCheckpointStatus) -> None:
     """``LoadFromCheckpoint`` into an aggregate; raises :class:`CheckpointError`.
 
-    Weights and times that no API server would hold, or that cannot be expressed, are :class:`InputError`.
+    Weights that are none, and times that cannot be expressed, are :class:`InputError`.
     """
     if status.version != VERSION:
         raise CheckpointError(f"unsupported checkpoint version {status.version}")
@@ -75,11 +80,17 @@ def load(store: Store, row: int, status: VerticalPodAutoscalerCheckpointStatus) 
         raise CheckpointError(str(error)) from None
 
 
-def load_all(state: RecommenderState, checkpoints: Iterable[VerticalPodAutoscalerCheckpoint], now: Moment) -> list[str]:
+def load_all(
+    state: RecommenderState,
+    checkpoints: Iterable[VerticalPodAutoscalerCheckpoint],
+    now: Moment,
+    *,
+    strict: bool = True,
+) -> list[str]:
     """Load checkpoints into the VPAs that they belong to; texts of what could not be loaded come back.
 
-    Of a checkpoint that cannot be loaded nothing is taken in. Raises :class:`InputError`, naming the object and the
-    field, for weights and times that no API server would hold or that cannot be expressed; those before it are loaded.
+    Of a checkpoint that cannot be loaded nothing is taken in. ``strict``: raises :class:`InputError`, naming the object
+    and the field, for weights that are none and for times that cannot be expressed; those before it are loaded.
     """
     problems = []
     for item in checkpoints:
@@ -100,6 +111,9 @@ def load_all(state: RecommenderState, checkpoints: Iterable[VerticalPodAutoscale
         except InputError as error:
             state.store.give_row(row)
             (problem,) = error.problems
+            if not strict:
+                problems.append(f"cannot load checkpoint for VPA {vpa.namespace}/{vpa.name}. Reason: {problem}")
+                continue
             where = f"VerticalPodAutoscalerCheckpoint {item.key}"
             raise InputError(dataclasses.replace(problem, object=where)) from None
         old = vpa.initial_states.get(container)

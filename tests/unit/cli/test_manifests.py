@@ -474,7 +474,7 @@ def test_definitions_of_the_vpa() -> None:
     (kept,) = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"]
     history = kept["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     assert history["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
-    assert history["totalSamplesCount"] == {"type": "integer", "format": "int32"}
+    assert history["totalSamplesCount"] == {"type": "integer", "format": "int64"}
     # What no struct knows is pruned, but for the weights of a histogram.
     assert found.stdout.count("x-kubernetes-preserve-unknown-fields") == 2
 

@@ -150,6 +150,70 @@ def test_a_restart_goes_on_from_checkpoints() -> None:
     against(case)
 
 
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [
+        ({"abc": 1}, "bucketWeights: 'abc' is no bucket"),
+        ({"3": "x"}, "bucketWeights[3]: 'x' is no uint32"),
+        ({"3": 1.5}, "bucketWeights[3]: 1.5 is no uint32"),
+        ({"3": True}, "bucketWeights[3]: True is no uint32"),
+        ({"3": 2**40}, f"bucketWeights[3]: {2**40} is no uint32"),
+        ({"3": [0] * 1000}, f"bucketWeights[3]: [{'0, ' * 13}... (3,000 characters) is no uint32"),
+    ],
+)
+def test_a_damaged_checkpoint_costs_itself_and_no_more(
+    weights: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The API server holds whatever is written as weights."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        cluster(api, "db")
+        for name in ("web", "db"):
+            api.server.put(VPAS, autoscaler(name))
+            used(api, f"{name}-0", "700m", "300Mi")
+        async with running(api, building()):
+            await asyncio.sleep(MINUTE + 1)
+        kept = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)
+        kept["status"]["cpuHistogram"]["bucketWeights"] = weights
+        api.server.put(CHECKPOINTS, kept)
+        async with running(api, building()) as run:
+            await asyncio.sleep(1)
+            driver = run.driver
+            assert isinstance(driver, VpaRecommender)
+            found = {key[1]: list(vpa.initial_states) for key, vpa in driver.state.vpas.items()}
+            assert found == {"web": [], "db": ["c"]}
+            await minutes(api, 2)
+            assert recommended(api).keys() == {"c"}
+            written = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]["cpuHistogram"]["bucketWeights"]
+            assert written == {"14": 10000}  # of what was seen since
+
+    against(case)
+    said = f"cannot load checkpoint for VPA {NAMESPACE}/web. Reason: status.cpuHistogram.{why}"
+    assert said in [each.getMessage() for each in caplog.records]
+
+
+def test_checkpoints_of_more_samples_than_an_int32_has_are_read_and_counted_on() -> None:
+    """A thousand pods have so many in four years; upstream counts on."""
+    many = 3_000_000_000
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+        kept = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)
+        kept["status"]["totalSamplesCount"] = many
+        api.server.put(CHECKPOINTS, kept)
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+        assert api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]["totalSamplesCount"] == many + 4
+
+    against(case)
+
+
 def test_without_its_checkpoints_it_does_not_begin() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)

@@ -135,8 +135,7 @@ def init_from_checkpoints_steps(
 ) -> StepsOf[GetScale, list[str]]:
     """``InitFromCheckpoints``, before the first round: loads VPAs, then all checkpoints of a cluster into them.
 
-    Texts of what could not be loaded come back. Raises :class:`~kscale.errors.InputError`, naming the object and the
-    field, for weights and times that no API server would hold; those before it are loaded.
+    Texts of what could not be loaded come back: a cluster has checkpoints that anybody may have written.
     """
     progress = Progress(moment(now))
     state.last_checkpoint_gc = progress.now
@@ -144,7 +143,7 @@ def init_from_checkpoints_steps(
     yield from load_vpas_steps(state, vpas, known, progress)
     if not state.vpas:  # upstream goes by the namespaces of its VPAs, and has none
         return []
-    return load_all(state, checkpoints, progress.now)
+    return load_all(state, checkpoints, progress.now, strict=False)
 
 
 def init_from_checkpoints(

@@ -248,6 +248,8 @@ def test_a_kill_at_no_time(cluster: Path) -> None:
     [
         (("cpuHistogram", "bucketWeights"), {"20": 2**32}, "bucketWeights[20]: 4294967296 is no uint32"),
         (("cpuHistogram", "bucketWeights"), {"20": -5}, "bucketWeights[20]: -5 is no uint32"),
+        (("cpuHistogram", "bucketWeights"), {"20": "many"}, "bucketWeights[20]: 'many' is no uint32"),
+        (("cpuHistogram", "bucketWeights"), {"twenty": 5}, "bucketWeights: 'twenty' is no bucket"),
         (("memoryHistogram", "referenceTimestamp"), "2500-06-01T00:00:00Z", "memoryHistogram.referenceTimestamp: "),
         (("cpuHistogram", "referenceTimestamp"), "0001-06-01T00:00:00Z", "is out of range"),
         (("lastSampleStart",), "lately", 'status.lastSampleStart: "lately" is not an RFC 3339 time'),
