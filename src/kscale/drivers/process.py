@@ -78,6 +78,7 @@ class Program:
     - ``metrics``: every metric that its machines observe; ``help_texts`` of them.
     - ``health``: what ``/health-check`` says, by a clock that is never set; None: always well. ``monitored`` is called
       when it begins to lead.
+    - ``ready``: why it cannot do its work yet while it leads, once the lists have come; nothing where it can.
     - ``groups``, ``source``, ``prometheus``, ``ranker``: the cloud, the metrics APIs, Prometheus and the ranker, if its
       machines ask them.
     - ``correlation``: how events are counted and thinned out; None: by client-go's rules.
@@ -97,6 +98,7 @@ class Program:
     help_texts: Mapping[str, str] = field(default_factory=dict)
     health: Healthy | None = None
     monitored: Callable[[], None] = lambda: None
+    ready: Callable[[], str] = lambda: ""
     groups: NodeGroups | None = None
     source: Metrics | None = None
     prometheus: History | None = None
@@ -327,8 +329,10 @@ class _Process:
 
     def _ready(self) -> str:
         """A candidate that waits for the lease is ready to take over."""
-        if not self.leads or self.stores.synced:
+        if not self.leads:
             return ""
+        if self.stores.synced:
+            return self.program.ready()
         return f"waiting for the lists of {', '.join(sorted({watch.kind for watch, _ in self.stores.waiting_for()}))}"
 
 

@@ -49,7 +49,8 @@ _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
 
 
 class AdmissionController:
-    """Registers the webhook ten seconds after everything is known, then renews its lease, and replaces the CA bundle.
+    """Registers the webhook ten seconds after everything is listed, then renews its lease, and replaces the CA bundle;
+    where it registers nothing, the lease is all there is to do.
 
     ``ca``: what the file of the CA holds now (None: it cannot be read); ``reload``: it may be replaced. ``holder``:
     this host's name, for the lease.
@@ -74,7 +75,7 @@ class AdmissionController:
         # Scales are asked for once: upstream's admission controller never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self.known = asyncio.Event()
-        """Everything that it answers from has been listed."""
+        """Everything that it answers from has been listed, and which kinds are served has been asked."""
         self._namespace, self._holder, self._ca, self._reload = namespace, holder, ca, reload
         self._begun: Moment | None = None
         self._looks: Ticker | None = None
@@ -136,22 +137,27 @@ class AdmissionController:
 
     def next_due(self) -> Moment | None:
         """The registration, then the next renewal of the lease, or look at the CA."""
-        if self._begun is None:
+        if self._begun is None or not self.known.is_set():
             return 0
         if self._renewals is None or self._looks is None:
-            return self._begun + _BEFORE_REGISTRATION
+            return self._begun + self._before_renewals
         return min(self._renewals.due, self._looks.due) if self._watches_ca else self._renewals.due
+
+    @property
+    def _before_renewals(self) -> int:
+        return _BEFORE_REGISTRATION if self.registration.register_webhook else 0
 
     @property
     def _watches_ca(self) -> bool:
         return self._reload and self.registration.register_webhook
 
     def observe(self, stores: Stores, now: Moment) -> bytes | None:
-        """The CA bundle."""
+        """The CA bundle. The first round asks which kinds are served: it answers from the second on."""
         del stores
-        self.known.set()
         if self._begun is None:
             self._begun = now
+        else:
+            self.known.set()
         return self._ca() if self.registration.register_webhook else None
 
     def steps(self, sight: bytes | None, now: Moment) -> Steps[None]:
@@ -159,7 +165,7 @@ class AdmissionController:
         progress = Progress(now)
         yield from self._feed.discover_steps(progress)
         if self._renewals is None or self._looks is None:
-            if self._begun is None or now < self._begun + _BEFORE_REGISTRATION:
+            if self._begun is None or now < self._begun + self._before_renewals:
                 return
             if self.registration.register_webhook:
                 self._registered = sight or b""
@@ -218,6 +224,7 @@ def admission_program(
     driver = AdmissionController(options, registration, namespace=namespace, holder=holder, ca=ca, reload=reload)
     performer = Performer(around.client, around.clock, resources=around.resources, observe=around.metrics.observe)
     live = Live(performer, around.clock)
+    listens = asyncio.Event()
 
     async def review(body: bytes, reading: float) -> bytes:
         begun = time.perf_counter()
@@ -239,10 +246,17 @@ def admission_program(
         await driver.known.wait()
         handlers = {ANY_PATH: admission_webhook(review, refused=refused)}
         async with Server(handlers, serving.address, tls=serving.tls, most=MAX_BODY) as server:
+            listens.set()
             serving.served(server)
             await asyncio.get_running_loop().create_future()
 
-    return Program(driver=driver, metrics=ADMISSION_METRICS, beside=[serve], clock_set=driver.clock_set)
+    return Program(
+        driver=driver,
+        metrics=ADMISSION_METRICS,
+        ready=lambda: "" if listens.is_set() else "the webhook does not listen yet",
+        beside=[serve],
+        clock_set=driver.clock_set,
+    )
 
 
 def _step(name: str, seconds: float) -> Observation:

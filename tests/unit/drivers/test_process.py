@@ -6,10 +6,11 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
@@ -324,6 +325,53 @@ def test_what_cannot_be_listed_is_said(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level("WARNING", "kscale"):
         against(case)
     assert "waiting for the list of Pod (v1): pods is forbidden: no" in [each.getMessage() for each in caplog.records]
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str]]:
+    """What ``/readyz`` of each process asks; nothing is served."""
+    found: list[Callable[[], str]] = []
+
+    def endpoints(**given: Any) -> dict[str, Any]:
+        found.append(given["ready"])
+        return {}
+
+    monkeypatch.setattr("kscale.drivers.process.endpoints", endpoints)
+    monkeypatch.setattr("kscale.drivers.process.Server", lambda *_, **__: nullcontext())
+    return found
+
+
+def test_it_is_ready_when_the_lists_have_come_and_its_program_is(ready: list[Callable[[], str]]) -> None:
+    async def case(api: FakeApi) -> None:
+        why = ["it does not listen yet"]
+        refusal = Answer(403, {}, json.dumps(status(403, "Forbidden", "no")).encode())
+        api.server.fault = lambda call: refusal if "/pods" in call.path else None
+        run = Run(api, ProcessOptions(address=":0"), ready=lambda: why[0])
+        await asyncio.sleep(1)
+        assert ready[0]() == "waiting for the lists of Pod"
+        api.server.fault = lambda call: None
+        await until(lambda: ready[0]() == "it does not listen yet")
+        why[0] = ""
+        assert ready[0]() == ""
+        run.stop.set()
+        await run.task
+
+    against(case)
+
+
+def test_a_candidate_that_waits_for_the_lease_is_ready(ready: list[Callable[[], str]]) -> None:
+    async def case(api: FakeApi) -> None:
+        first = Run(api, ProcessOptions(election=ELECTION))
+        await asyncio.sleep(5)
+        another = msgspec.structs.replace(ELECTION, identity="two")
+        run = Run(api, ProcessOptions(address=":0", election=another), ready=lambda: "it does not listen yet")
+        await asyncio.sleep(5)
+        assert ready[0]() == ""
+        for each in (first, run):
+            each.stop.set()
+            await each.task
+
+    against(case)
 
 
 def test_health_is_the_programs() -> None:

@@ -22,7 +22,7 @@ from kscale.drivers.vpa_registration import RegistrationError, RegistrationOptio
 from kscale.vpa import AdmissionOptions, ControllerKey
 from kscale.vpa.admission.review import MAX_BODY
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.transport import Answer
+from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.serve.app import Server
 from kscale.world.serve.tls import ReloadingContext
 from unit.drivers.vpa_world import NAMESPACE, SERVED, Run, autoscaler, cluster, running, running_pod, workload
@@ -97,6 +97,42 @@ def test_it_registers_after_ten_seconds_and_says_that_it_lives() -> None:
             await asyncio.sleep(10)
             renewed = api.server.get(LEASES, "vpa-admission-controller", "kube-system")["spec"]
             assert renewed["renewTime"].startswith("2027-01-15T08:00:3")
+
+    against(case)
+
+
+def test_it_answers_once_it_knows_which_kinds_are_served() -> None:
+    """Until then, of a target that only has a scale nothing could be found out."""
+
+    async def case(api: FakeApi) -> None:
+        asked = api.server.call
+
+        async def slow(call: Call) -> Answer:
+            if call.path == "/apis":
+                await asyncio.sleep(5)
+            return await asked(call)
+
+        api.server.call = slow  # type: ignore[method-assign]
+        async with running(api, building()) as run:
+            for seconds, known in ((4, False), (2, True)):
+                await asyncio.sleep(seconds)
+                assert isinstance(run.driver, AdmissionController)
+                assert run.driver.known.is_set() is known
+            await asyncio.sleep(3)
+            assert not api.server.all(HOOKS)
+            await asyncio.sleep(2)
+            assert hook(api)
+
+    against(case)
+
+
+def test_without_a_registration_its_lease_waits_for_nothing() -> None:
+    async def case(api: FakeApi) -> None:
+        async with running(api, building(registration=RegistrationOptions(register_webhook=False))):
+            await asyncio.sleep(9)
+            assert api.server.all(LEASES) == []
+            await asyncio.sleep(2)
+            assert api.server.all(LEASES)
 
     against(case)
 
@@ -288,7 +324,10 @@ def serving(files: Files, main: Callable[[Ask, Run, FakeApi, Callable[[], bool]]
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
         ):
             async with asyncio.timeout(10):
+                await asyncio.sleep(0)
+                assert run.programs[0].ready() == "the webhook does not listen yet"
                 server = await servers.get()
+            assert run.programs[0].ready() == ""
 
             async def ask(body: bytes, content_type: str = "application/json") -> tuple[int, bytes]:
                 url = f"https://127.0.0.1:{server.port}/"
