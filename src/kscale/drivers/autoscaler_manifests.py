@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kscale.drivers.program_manifests import ApiObject, ProgramManifest, made, program_manifests, rule
+from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.world.serve.self_signed import SelfSigned
 
 __all__ = [
@@ -18,13 +19,15 @@ __all__ = [
     "autoscaler_manifests",
     "autoscaler_roles",
     "secret_of",
+    "webhook_service",
 ]
 
 _SEE: Final = ("list", "watch")
 _GROUP: Final = "autoscaling.k8s.io"
 _LEASES: Final = "coordination.k8s.io"
 _ADMISSION: Final = "vpa-admission-controller"
-_SERVICE: Final = "vpa-webhook"
+_SERVICE: Final = RegistrationOptions().webhook_service
+_WEBHOOK_PORT: Final = 8000
 _FILES: Final = "/etc/tls-certs"
 
 PROGRAMS: Final[Mapping[str, tuple[str, int, str]]] = {
@@ -148,15 +151,18 @@ def admission_manifests(
 ) -> list[ApiObject]:
     """The objects of the admission controller. ``secret``: with its certificate, under the names of
     :data:`CERTIFICATES`; ``keys`` ``cert-manager``: an issuer and a certificate that fill it are among the objects.
-    ``flags`` and ``options`` as in :func:`autoscaler_manifests`."""
-    files = [f"--{flag}={_FILES}/{name}" for flag, name in CERTIFICATES[keys].items()]
-    more = ["--reload-cert", f"--webhook-service={_SERVICE}", *files, *flags]
-    found = _program("vpa-admission", more, options, replicas, {"webhook": 8000}, {"tls-certs": (_FILES, secret)})
+    ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service has the name of ``webhook_service``, and
+    leads to ``port``."""
+    name = webhook_service(options)
+    files = [f"--{flag}={_FILES}/{key}" for flag, key in CERTIFICATES[keys].items()]
+    more = ["--reload-cert", f"--webhook-service={name}", *files, *flags]
+    ports = {"webhook": int(options.get("port", _WEBHOOK_PORT))}
+    found = _program("vpa-admission", more, options, replicas, ports, {"tls-certs": (_FILES, secret)})
     here = {"namespace": namespace, "labels": found.labels}
     spec = {"selector": found.chosen, "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}]}
     before: list[ApiObject] = []
     if keys == "cert-manager":
-        host = f"{_SERVICE}.{namespace}.svc"
+        host = f"{name}.{namespace}.svc"
         wanted = {
             "secretName": secret,
             "dnsNames": [host, f"{host}.cluster.local"],
@@ -166,8 +172,13 @@ def admission_manifests(
             made("cert-manager.io/v1", "Issuer", {"name": found.name, **here}, spec={"selfSigned": {}}),
             made("cert-manager.io/v1", "Certificate", {"name": found.name, **here}, spec=wanted),
         ]
-    service = made("v1", "Service", {"name": _SERVICE, **here}, spec=spec)
+    service = made("v1", "Service", {"name": name, **here}, spec=spec)
     return [*before, service, *program_manifests(found, image=image, namespace=namespace)]
+
+
+def webhook_service(options: Mapping[str, Any] = _NO_OPTIONS) -> str:
+    """The name of the Service that the API server asks, by ``options`` as in :func:`autoscaler_manifests`."""
+    return str(options.get("webhook_service", _SERVICE))
 
 
 def secret_of(pair: SelfSigned, name: str, namespace: str) -> ApiObject:

@@ -96,6 +96,12 @@ def test_what_is_printed() -> None:
         ("horizontal", "--address=:9999", "--address: the port of probes"),
         ("cluster-autoscaler", "--tls-cert-file=/x", "--tls-cert-file: the Deployment mounts no such file"),
         ("vpa-updater", "--tls-private-key-file=/x", "--tls-private-key-file: the Deployment mounts no such file"),
+        ("vpa-admission", "--client-ca-file=/x", "--client-ca-file: the Deployment mounts no such file"),
+        (
+            "vpa-recommender",
+            "--prometheus-bearer-token-file=/x",
+            "--prometheus-bearer-token-file: the Deployment mounts no such file",
+        ),
         ("cluster-autoscaler", "--help", "No such option: --help"),
         ("vpa-updater", "-h", "No such option: -h"),
         ("horizontal", "--horizontal-pod-autoscaler-tolerance=most", "--horizontal-pod-autoscaler-tolerance"),
@@ -384,6 +390,17 @@ def test_the_admission_controller_is_found_by_its_service() -> None:
     assert "--client-ca-file=/etc/tls-certs/caCert.pem" in pod["containers"][0]["args"]
 
 
+def test_the_service_follows_the_flags_of_the_webhook() -> None:
+    flags = ("-n", "scaling", "--flag=--port=9443", "--flag=--webhook-service=hook")
+    found = of_program("vpa-admission", *flags, "--cert-manager")
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == {"metrics": 8944, "webhook": 9443}
+    assert {each for each in container["args"] if each.startswith("--webhook-service=")} == {"--webhook-service=hook"}
+    assert found["Service"]["metadata"]["name"] == "hook"
+    assert found["Service"]["spec"]["ports"][0]["targetPort"] == "webhook"
+    assert found["Certificate"]["spec"]["dnsNames"] == ["hook.scaling.svc", "hook.scaling.svc.cluster.local"]
+
+
 def test_a_certificate_of_cert_manager() -> None:
     found = of_program("vpa-admission", "--cert-manager", "--tls-secret=hook")
     assert found["Certificate"]["spec"]["secretName"] == "hook"
@@ -395,18 +412,19 @@ def test_a_certificate_of_cert_manager() -> None:
     assert both.code == 2
 
 
-def test_a_certificate_of_ones_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("service", ["vpa-webhook", "hook"])
+def test_a_certificate_of_ones_own(tmp_path: Path, service: str) -> None:
     """Whoever trusts its authority reaches the service by its name, and by no other."""
-    found = of_program("vpa-admission", "-n", "scaling", "--self-signed")
+    found = of_program("vpa-admission", "-n", "scaling", "--self-signed", f"--flag=--webhook-service={service}")
     content = {name: b64decode(text) for name, text in found["Secret"]["data"].items()}
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(tmp_path / "serverCert.pem", tmp_path / "serverKey.pem")
     client = ssl.create_default_context(cadata=content["caCert.pem"].decode())
-    shake_hands(client, server, "vpa-webhook.scaling.svc")
+    shake_hands(client, server, f"{service}.scaling.svc")
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(client, server, "vpa-webhook.other.svc")
+        shake_hands(client, server, f"{service}.other.svc")
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> None:

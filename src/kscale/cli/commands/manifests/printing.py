@@ -29,10 +29,13 @@ Flags = Annotated[
 ]
 
 _NO_TLS = "the Deployment mounts no such file, and its probes ask without TLS: patch them with it"
+_NO_FILE: Final = "the Deployment mounts no such file: patch it with it"
 _FOLLOWED_BY_NOTHING: Final = {
     "address": "the port of probes, of monitoring and of the NetworkPolicy is that of the default: patch them with it",
     "tls_cert_file": _NO_TLS,
     "tls_private_key_file": _NO_TLS,
+    "client_ca_file": _NO_FILE,
+    "prometheus_bearer_token_file": _NO_FILE,
 }
 """Flags that objects besides the arguments would have to follow, and do not."""
 

@@ -40,16 +40,17 @@ def command(
     An account with the least rights, a Service, a Deployment, a budget, a NetworkPolicy. It registers its webhook
     itself.
     """
-    from kscale.drivers.autoscaler_manifests import admission_manifests, secret_of
+    from kscale.drivers.autoscaler_manifests import admission_manifests, secret_of, webhook_service
 
     if cert_manager and self_signed:
         raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
     flags = flag or ()
+    options = own_options("vpa-admission", flags, status_lease_namespace=namespace)
     objects = admission_manifests(
         image=image,
         namespace=namespace,
         flags=flags,
-        options=own_options("vpa-admission", flags, status_lease_namespace=namespace),
+        options=options,
         replicas=replicas,
         secret=tls_secret,
         keys="cert-manager" if cert_manager else "upstream",
@@ -59,6 +60,6 @@ def command(
 
         from kscale.world.serve.self_signed import self_signed_pair
 
-        pair = self_signed_pair(f"vpa-webhook.{namespace}.svc", datetime.now(UTC))
+        pair = self_signed_pair(f"{webhook_service(options)}.{namespace}.svc", datetime.now(UTC))
         objects.insert(0, secret_of(pair, tls_secret, namespace))
     print_objects(show, objects)
