@@ -95,6 +95,15 @@ _WIDE_COLUMNS: Final = (
 _INT32: Final = (1 << 31) - 1
 
 
+_OLD_VERSION: Final[ApiObject] = {
+    "name": "v1beta2",
+    "served": False,
+    "storage": False,
+    "schema": {"openAPIV3Schema": {"type": "object", _KEPT: True}},
+}
+"""Nobody is served it, as with upstream. An API server that once stored objects in it takes no definition without it."""
+
+
 def vpa_definitions() -> list[ApiObject]:
     """CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint, in version v1."""
     columns: list[ApiObject] = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
@@ -131,7 +140,7 @@ def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: A
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         {"name": f"{plural}.{_GROUP}", "annotations": {"api-approved.kubernetes.io": _APPROVED}},
-        spec={"group": _GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+        spec={"group": _GROUP, "scope": "Namespaced", "names": names, "versions": [version, dict(_OLD_VERSION)]},
     )
 
 

@@ -444,7 +444,10 @@ def test_definitions_of_the_vpa() -> None:
     assert list(definitions) == ["VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"]
     for each in definitions.values():
         assert each["metadata"]["name"] == f"{each['spec']['names']['plural']}.autoscaling.k8s.io"
-    (version,) = definitions["VerticalPodAutoscaler"]["spec"]["versions"]
+        versions = {one["name"]: (one["served"], one["storage"]) for one in each["spec"]["versions"]}
+        # Where objects were stored in it, no definition may leave it out; nobody is served it.
+        assert versions == {"v1": (True, True), "v1beta2": (False, False)}
+    version = definitions["VerticalPodAutoscaler"]["spec"]["versions"][0]
     check = jsonschema.Draft202012Validator(version["schema"]["openAPIV3Schema"])
     policy = {"containerName": "*", "maxAllowed": {"cpu": 2, "memory": "1Gi"}, "controlledValues": "RequestsOnly"}
     spec = {
@@ -489,16 +492,16 @@ def test_definitions_of_the_vpa() -> None:
     assert rules == ["(self.type == 'Factor') == has(self.factor)", "(self.type == 'Quantity') == has(self.quantity)"]
     wide = [each["name"] for each in version["additionalPrinterColumns"] if each.get("priority")]
     assert wide == ["MinReplicas", "OOMSeconds"]
-    (kept,) = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"]
+    kept = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"][0]
     history = kept["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     assert history["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
     assert history["totalSamplesCount"] == {"type": "integer", "format": "int64"}
-    # What no struct knows is pruned, but for the weights of a histogram.
-    assert found.stdout.count("x-kubernetes-preserve-unknown-fields") == 2
+    # What no struct knows is pruned, but for the weights of a histogram, and what is not served.
+    assert found.stdout.count("x-kubernetes-preserve-unknown-fields") == 2 + 2
 
 
 def test_what_the_programs_of_the_vpa_write_fits_its_definitions() -> None:
-    (version,) = vpa_definitions()[0]["spec"]["versions"]
+    version = vpa_definitions()[0]["spec"]["versions"][0]
     amounts = {"cpu": "247m", "memory": "380258472"}
     recommendation = {"containerName": "c", "target": amounts, "lowerBound": amounts, "uncappedTarget": amounts}
     conditions = [
