@@ -60,7 +60,7 @@ _CONTROLLERS: Final = (
 )
 _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
     "horizontal": (
-        rule("autoscaling", ["horizontalpodautoscalers"], ["get", "list", "watch"]),
+        rule("autoscaling", ["horizontalpodautoscalers"], _SEE),
         rule("autoscaling", ["horizontalpodautoscalers/status"], ["patch"]),
         rule("", ["pods"], _SEE),
         rule("apps", ["deployments", "statefulsets"], _SEE),
@@ -70,15 +70,16 @@ _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
     ),
     "vpa-recommender": (
         *_CONTROLLERS,
-        rule("", ["pods", "namespaces", "events", "replicationcontrollers"], ["get", "list", "watch"]),
-        rule("metrics.k8s.io", ["pods"], ["get", "list"]),
-        rule("external.metrics.k8s.io", ["*"], ["get", "list"]),
+        rule("", ["pods", "events", "replicationcontrollers"], _SEE),
+        rule("", ["namespaces"], ["list"]),
+        rule("metrics.k8s.io", ["pods"], ["list"]),
+        rule("external.metrics.k8s.io", ["*"], ["list"]),
         rule(_GROUP, ["verticalpodautoscalers/status"], ["patch"]),
         rule(_GROUP, ["verticalpodautoscalercheckpoints"], ["list", "create", "patch", "delete"]),
     ),
     "vpa-updater": (
         *_CONTROLLERS,
-        rule("", ["pods", "limitranges", "replicationcontrollers"], ["get", "list", "watch"]),
+        rule("", ["pods", "limitranges", "replicationcontrollers"], _SEE),
         rule("", ["pods/eviction"], ["create"]),
         rule("", ["pods", "pods/resize"], ["patch"]),
         rule("", ["events"], ["create", "patch"]),

@@ -1,6 +1,7 @@
-"""The pages of the programs that scale pods list every flag and every metric that they have.
+"""The pages of the programs that scale pods list every flag and every metric that they have, and every right that
+``kscale manifests`` gives them.
 
-After a change of either, ``python tests/unit/cli/test_program_pages.py`` writes the tables anew.
+After a change of any, ``python tests/unit/cli/test_program_pages.py`` writes the tables anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import click
 import typer
 
 from kscale.cli.app import app
+from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS
 from kscale.drivers.vpa_admission import ADMISSION_METRICS
 from kscale.drivers.vpa_recommender import RECOMMENDER_METRICS
@@ -51,10 +53,24 @@ def metrics(found: Sequence[Metric]) -> Iterator[str]:
         yield f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} |"
 
 
+def rights(program: str) -> Iterator[str]:
+    """A table of them, without flags; those in its namespace alone come last."""
+    yield "| API group | Resources | Verbs | Only |"
+    yield "|---|---|---|---|"
+    wide, own = autoscaler_roles(program)
+    for rules, where in ((wide, ""), (own, "in its namespace")):
+        for rule in rules:
+            named = ", ".join(f"`{name}`" for name in rule.get("resourceNames", ()))
+            only = ": ".join(part for part in (where, named) if part)
+            group, resources, verbs = (", ".join(rule[key]) for key in ("apiGroups", "resources", "verbs"))
+            yield f"| {group or '(core)'} | {resources} | {verbs} | {only} |"
+
+
 def written(text: str, program: str, found: Sequence[Metric]) -> str:
     """A page with its tables as they have to be."""
-    for heading, lines in (("Flags", flags(program)), ("Metrics", metrics(found))):
-        table = re.compile(rf"(?<=^## {heading}\n)(.*?)(?:^\|.*?\n)+", re.DOTALL | re.MULTILINE)
+    tables = (("Flags", flags(program)), ("Metrics", metrics(found)), ("What it may do (RBAC)", rights(program)))
+    for heading, lines in tables:
+        table = re.compile(rf"(?<=^## {re.escape(heading)}\n)(.*?)(?:^\|.*?\n)+", re.DOTALL | re.MULTILINE)
         section, rest = text.split(f"## {heading}\n", 1)
         assert table.search(f"## {heading}\n{rest}"), f"{program} has no table of {heading}"
         rows = "".join(f"{line}\n" for line in lines)
@@ -77,7 +93,7 @@ def stale() -> dict[Path, str]:
     return found
 
 
-def test_pages_have_all_flags_and_metrics() -> None:
+def test_pages_have_all_flags_metrics_and_rights() -> None:
     for path, text in stale().items():
         assert path.read_text(encoding="utf-8") == text, path.name
 
