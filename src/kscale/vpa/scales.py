@@ -110,10 +110,12 @@ class ScaleCache:
     """Scales that were asked for, refusals as well, as long as somebody reads them.
 
     ``freshness``, ``lifetime``: nanoseconds after which an answer is asked for anew (up to twice as long, as
-    ``jitter``, a number from 0 to 1, says), and after which one that nobody read is dropped. Single owner.
+    ``jitter``, a number from 0 to 1, says), and after which one that nobody read is dropped; both only where somebody
+    refreshes. ``most``: where it holds more, what was not read for longest is dropped (upstream's grows without an
+    end: pods of jobs of one's own each have another owner). Single owner.
     """
 
-    __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "now")
+    __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "now")
 
     def __init__(
         self,
@@ -121,8 +123,10 @@ class ScaleCache:
         freshness: int = 600 * SECOND,
         lifetime: int = 3600 * SECOND,
         jitter: Callable[[], float] = lambda: 0.0,
+        most: int = 1 << 18,  # more than a cluster has pods
     ) -> None:
         self._entries: dict[ScaleKey, _Entry] = {}
+        self._most = most
         self._freshness = freshness
         self._lifetime = lifetime
         self._jitter = jitter
@@ -155,8 +159,13 @@ class ScaleCache:
     def insert(self, key: ScaleKey, answer: Scale | ApiError, now: datetime | Moment) -> None:
         """An answer to a question; one that is known already stays."""
         time = moment(now)
-        if key not in self._entries:
-            self._entries[key] = _Entry(answer, self._next(time), time + self._lifetime)
+        if key in self._entries:
+            return
+        if len(self._entries) >= self._most:  # a part of them at once, so that few look at all
+            oldest = sorted(self._entries, key=lambda each: self._entries[each].delete_after)
+            for each in oldest[: self._most // 8 + 1]:
+                del self._entries[each]
+        self._entries[key] = _Entry(answer, self._next(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
         """Asks anew for what has become old, and drops what nobody reads (to be done every 7 s)."""

@@ -250,6 +250,20 @@ def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, re
     assert len(cache) == 0
 
 
+def test_scales_that_nobody_refreshes_do_not_grow_without_an_end() -> None:
+    """Each of many runs has an owner of its own, which nobody asks about again; the one that is asked about stays."""
+    cache = ScaleCache(most=80)
+    known, world = Controllers(mapper=THINGS, scales=cache), Argo(scale("a"))
+    for second in range(1000):
+        now = NOW + second * SECOND
+        for name in ("a", f"run-{second}"):
+            world.run(topmost_steps(key("Thing", name, "argo/v1"), known, Progress(now)), now)
+        assert len(cache) <= 80
+    assert world.actions == asked("a", *(f"run-{second}" for second in range(1000)))
+    with pytest.raises(ScaleNeededError):
+        cache.get(ScaleKey("default", "things.argo", "run-900"))
+
+
 def test_controllers_change_one_by_one() -> None:
     known = Controllers([REPLICA_SET])
     known.apply(controller("ReplicaSet", "rs", selector={"matchLabels": {"app": "new"}}))
