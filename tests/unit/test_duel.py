@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -257,3 +258,15 @@ def test_cases_are_read(path: Path) -> None:
     case = read_case(path)
     assert case.name == path.stem
     assert case.about
+
+
+def test_pages_name_every_case() -> None:
+    """``docs/duel.md`` in its table, by program; ``docs/live.md`` how many there are."""
+    docs = Path(__file__).parents[2] / "docs"
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (docs / "duel.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = {name: program for name, program in rows if (CASES / f"{name}.yaml").exists()}
+    assert set(listed) == {path.stem for path in CASES.glob("*.yaml")}
+    others = sum(program != "Cluster Autoscaler" for program in listed.values())
+    numbers = {6: "Six", 10: "ten"}
+    said = f"{numbers[len(listed) - others]} cases of the Cluster Autoscaler, and {numbers[others]} of the other programs,"
+    assert said in (docs / "live.md").read_text(encoding="utf-8")
