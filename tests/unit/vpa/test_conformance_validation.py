@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kscale.objects.decode import to_dict
 from kscale.objects.quantity import Quantity
@@ -213,6 +215,13 @@ def test_what_the_old_object_had_is_let_through() -> None:
         assert admit_vpa(vpa(**spec), vpa(**spec)).allowed
 
 
+KEYS = (
+    "metadata", "name", "namespace", "annotations", "ownerReferences", "spec", "containers", "resources", "requests",
+    "limits", "cpu", "targetRef", "updatePolicy", "updateMode", "minReplicas", "resourcePolicy", "containerPolicies",
+    "containerName", "minAllowed", "startupBoost", "operation", "requestKind", "kind", "c", "status",
+)  # fmt: skip
+
+
 def test_review() -> None:
     index = VpaIndex([vpa(recommended("c", ("1", None)))])
     request = {
@@ -235,6 +244,38 @@ def test_review() -> None:
     other = {"group": "apps", "version": "v1", "resource": "deployments"}
     done = review(msgspec.json.encode({"request": {"uid": "u3", "resource": other}}), index)
     assert done.messages == ["not supported resource type: deployments.apps"]
+
+
+@pytest.mark.parametrize("resource", ["pods", "verticalpodautoscalers.autoscaling.k8s.io"])
+@pytest.mark.parametrize("depth", [500, 5000, 100_000])
+def test_a_review_that_is_nested_deeply_is_answered(resource: str, depth: int) -> None:
+    name, _, group = resource.partition(".")
+    about = msgspec.json.encode({"group": group, "version": "v1", "resource": name})
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    body = b'{"request": {"uid": "u", "resource": %b, "object": {"spec": {"x": %b}}}}' % (about, nested)
+    done = review(body, VpaIndex([]))
+    if depth > 1000:
+        assert (done.status, done.messages) == ("error", ["the review is nested too deeply"])
+    assert msgspec.json.decode(done.body)["response"]["allowed"] is True or name != "pods"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=25,
+)
+
+
+@given(JSON, JSON, st.sampled_from(["pods", "verticalpodautoscalers", "deployments"]), JSON)
+def test_whatever_is_reviewed_is_answered_and_no_pod_is_refused(obj: Any, old: Any, resource: str, more: Any) -> None:
+    group = "autoscaling.k8s.io" if resource == "verticalpodautoscalers" else ""
+    about = {"group": group, "version": "v1", "resource": resource}
+    request = {"uid": "u", "resource": about, "object": obj, "oldObject": old, "operation": "UPDATE"}
+    if isinstance(more, dict):
+        request |= {key: value for key, value in more.items() if key != "resource"}
+    done = review(msgspec.json.encode({"request": request}), VpaIndex([vpa(recommended("c", ("1", None)))]))
+    if resource != "verticalpodautoscalers":
+        assert msgspec.json.decode(done.body)["response"]["allowed"] is True
 
 
 def test_auto_is_only_warned_about() -> None:

@@ -91,9 +91,27 @@ def review_steps(
     what it counts."""
     progress = Progress(moment(now))
     try:
-        request = _request(body)
-    except ValueError as error:
-        return Reviewed(body=_answer({"allowed": True}), status="error", messages=[str(error)])
+        try:
+            request = _request(body)
+        except ValueError as error:
+            return _unreadable(str(error))
+        return (yield from _of_request(request, progress, vpas, controllers, limit_ranges, options))
+    except RecursionError:
+        return _unreadable("the review is nested too deeply")
+
+
+def _unreadable(why: str) -> Reviewed:
+    return Reviewed(body=_answer({"allowed": True}), status="error", messages=[why])
+
+
+def _of_request(
+    request: dict[str, Any],
+    progress: Progress,
+    vpas: VpaIndex,
+    controllers: Controllers | None,
+    limit_ranges: LimitRangeLookup | None,
+    options: AdmissionOptions | None,
+) -> StepsOf[GetScale | Observe, Reviewed]:
     uid, group, resource = request.get("uid", ""), *_resource(request)
     if (group, resource) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
         return _of_vpa(uid, request, options)
