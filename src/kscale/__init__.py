@@ -120,10 +120,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    try:
-        module = import_module(_LAZY[name])
-    except KeyError:
-        raise AttributeError(f"module 'kscale' has no attribute {name!r}") from None
+    if name not in _LAZY:
+        from kscale.deprecations import leaving_name
+
+        return leaving_name(__name__, name)
+    module = import_module(_LAZY[name])
     value = module if _LAZY[name] == f"kscale.{name}" and not hasattr(module, name) else getattr(module, name)
     globals()[name] = value
     return value

@@ -213,7 +213,9 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = import_module(f"kscale.ca.{name}")
     else:
-        raise AttributeError(f"module 'kscale.ca' has no attribute {name!r}")
+        from kscale.deprecations import leaving_name
+
+        return leaving_name(__name__, name)
     globals()[name] = value
     return value
 
