@@ -31,7 +31,8 @@ EXTRAS: Final = {
 def library(name: str, feature: str) -> Any:
     """The module ``name`` of one of the libraries in :data:`EXTRAS`, imported if this is the first to ask for it.
 
-    Raises :class:`~kscale.MissingExtraError`, which says that ``feature`` needs the extra, where it is not installed.
+    Raises :class:`~kscale.errors.MissingExtraError`, which says that ``feature`` needs the extra, where it is not
+    installed.
     """
     try:
         return import_module(name)

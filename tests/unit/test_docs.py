@@ -248,7 +248,8 @@ def test_every_error_of_a_public_function_is_named(module: str) -> None:
 
 SOURCE = re.compile(
     r"``(core|processors|simulator|estimator|expander|utils|clusterstate|observers|provisioningrequest|pkg|apimachinery"
-    r"|admission-controller|drainability|input|logic|routines)/[^`]+``|\b\w+\.go\b|\bKEP-\d+|\bkscale's own\b"
+    r"|admission-controller|cloudprovider|drainability|input|logic|routines)/[^`]+``"
+    r"|\b\w+\.go\b|\bKEP-\d+|\bkscale's own\b"
 )
 
 
@@ -261,6 +262,83 @@ def test_every_public_function_names_its_source(module: str) -> None:
         if not SOURCE.search(f"{call.__doc__}\n{sys.modules[call.__module__].__doc__}")
     ]
     assert missing == []
+
+
+FULL = re.compile(r":(?:func|meth|class|mod|data|attr|exc):`~?(kscale(?:\.\w+)+)`")
+
+
+def leads_nowhere(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (AttributeError, ImportError):
+        return True
+    return False
+
+
+def test_names_that_docstrings_refer_to_are_there() -> None:
+    sources = sorted(Path(kscale.__file__).parent.rglob("*.py"))
+    named = {name for path in sources for name in FULL.findall(path.read_text())}
+    assert len(named) > 100
+    assert sorted(filter(leads_nowhere, named)) == []
+
+
+def texts(module: str) -> Iterator[tuple[str, str]]:
+    """The docstrings of a module, and of its public names and their methods."""
+    found = importlib.import_module(module)
+    yield module, found.__doc__ or ""
+    for name, value in ((name, getattr(found, name)) for name in found.__all__):
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        yield name, inspect.getdoc(value) or ""
+        if inspect.isclass(value):
+            members = ((each, given) for each, given in vars(value).items() if not each.startswith("_"))
+            yield from ((f"{name}.{each}", inspect.getdoc(given) or "") for each, given in members if callable(given))
+
+
+INDENTED = re.compile(r"^(?! )(.+)\n\n {4}(?![-*] )", re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", REFERENCE)
+def test_examples_in_docstrings_are_shown_as_they_stand(module: str) -> None:
+    """What is indented is code behind a double colon: anything else would be run together to one paragraph."""
+    run_together = [
+        name
+        for name, text in texts(module)
+        for before in INDENTED.findall(inspect.cleandoc(text))
+        if not before.endswith("::")
+    ]
+    assert run_together == []
+
+
+# What a page takes from one of these packages are objects of the API, or inner parts of a decision that the page itself
+# describes.
+BY_THEMSELVES = (
+    "kscale.objects.",
+    "kscale.ca.capacity_buffers.",
+    "kscale.ca.cluster_state.",
+    "kscale.ca.quota.",
+    "kscale.ca.scale_down.actuation.",
+    "kscale.cli.",
+    "kscale.drivers.horizontal_autoscaler.",
+    "kscale.hpa.replay_input.",
+    "kscale.scheduling.bounds.",
+)
+
+
+def imported(page: Path) -> Iterator[str]:
+    """The full names of what the examples of a page import."""
+    for block in BLOCK.findall(page.read_text()):
+        code = re.sub(r"^(>>>|\.\.\.) ?", "", block, flags=re.MULTILINE)
+        for home, names in re.findall(r"^ *from (kscale[\w.]*) import ([\w, ]+)", code, re.MULTILINE):
+            yield from (f"{home}.{name.strip()}" for name in names.split(","))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_what_examples_import_is_in_the_reference(page: Path) -> None:
+    modules = [importlib.import_module(module) for module in REFERENCE]
+    known = {id(getattr(module, name)) for module in modules for name in module.__all__} | {*map(id, modules)}
+    names = {name for name in imported(page) if not name.startswith(BY_THEMSELVES)}
+    assert [name for name in sorted(names) if id(pkgutil.resolve_name(name)) not in known] == []
 
 
 def test_the_table_of_arguments_has_no_idle_rows() -> None:

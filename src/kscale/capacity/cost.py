@@ -1,4 +1,5 @@
-"""What a cluster costs an hour, by namespace, workload and node group, and how much of it nobody asked for."""
+"""What a cluster costs an hour, by namespace, workload and node group, and how much of it nobody asked for.
+kscale's own."""
 
 from __future__ import annotations
 
@@ -55,6 +56,7 @@ class PoolCost(Part, frozen=True):
     name: str
     nodes: int
     cost: float
+    """Of all its nodes for one hour."""
     idle: float
 
 
@@ -63,6 +65,7 @@ class IdealMix(Part, frozen=True):
     least. Null bound: not for the same pods, ``nowhere`` of which find no place."""
 
     cost: float
+    """Of all nodes for one hour."""
     bound: float | None
     nodes: int
     nowhere: int
@@ -87,6 +90,7 @@ class CostReport(Record, frozen=True):
     namespaces: list[CostShare]
     workloads: list[CostShare]
     pools: list[PoolCost]
+    """By group."""
     ideal: IdealMix | None = None
 
 

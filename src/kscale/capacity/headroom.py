@@ -1,4 +1,4 @@
-"""How many more of a pod fit, and whether everything would still fit without one node or one zone."""
+"""How many more of a pod fit, and whether everything would still fit without one node or one zone. kscale's own."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class HeadroomReport(Record, frozen=True):
     zones: list[Loss]
     placement: dict[str, int] | None = None
     next_event: str = ""
+    """Of kube-scheduler, why one more finds no place."""
     lost: list[Loss] = msgspec.field(default_factory=list)
     pairs: PairLosses | None = None
 
@@ -82,8 +83,8 @@ def lost(
     """The losses of ``texts`` only: ``node=A,B`` (together), ``zone=A``, ``pool=GROUP``, and ``pairs`` (every pair of
     nodes).
 
-    ``repair``: the cheapest new nodes of ``groups``, which have templates and prices, that would make each hold. Raises
-    InputError for what is not there.
+    ``zone_label``: the label that tells the zone of a node. ``repair``: the cheapest new nodes of ``groups``, which
+    have templates and prices, that would make each hold. Raises InputError for what is not there.
     """
     snapshot = cluster.snapshot(dra=True)
     check_zone_label(snapshot, zone_label)

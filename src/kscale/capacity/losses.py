@@ -1,4 +1,5 @@
-"""What losing nodes together would do: named losses, every pair of nodes, and what would make them hold."""
+"""What losing nodes together would do: named losses, every pair of nodes, and what would make them hold.
+kscale's own."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ class _Pods:
 
 
 def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> list[Loss]:
-    """What each loss of nodes (by number) would do, each on its own; DaemonSet and mirror pods go with their node.
+    """What each loss of nodes would do, each on its own; DaemonSet and mirror pods go with their node. ``parts``: the
+    name of each loss, and the numbers of its nodes in ``snapshot.nodes``.
 
     The pods look for a place by priority, then in order of appearance, each on the first node that takes it, from
     behind the one that took the last. Where none is homeless there is room for all; where some are, another order might
@@ -139,7 +141,8 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
 
 
 def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
-    """Raises InputError for a label that was chosen and that no node has; without zones the usual one is on none."""
+    """Raises InputError for a ``zone_label`` that was chosen and that no node has; without zones the usual one
+    (:data:`ZONE`) is on none."""
     objects = snapshot.columns.objects
     if zone_label != ZONE and objects and not any(zone_label in (node.metadata.labels or {}) for node in objects):
         raise InputError(Problem(f'no node has the label "{zone_label}"', field="zone_label"))
@@ -148,8 +151,10 @@ def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
 def named_losses(
     snapshot: Snapshot, texts: Iterable[str], groups: Iterable[NodeGroup] = (), *, zone_label: str = ZONE
 ) -> list[tuple[str, list[int]]]:
-    """``node=a,b``, ``zone=a``, ``pool=x`` as names and numbers of nodes that are lost together. Raises InputError for
-    what is not there."""
+    """The ``texts`` ``node=a,b``, ``zone=a``, ``pool=x`` as names and numbers of nodes that are lost together.
+
+    ``zone_label``: the label that tells the zone of a node. Raises InputError for what is not there.
+    """
     objects = snapshot.columns.objects
     groups = list(groups)
     found = []
@@ -259,7 +264,10 @@ def repaired(
     zone_label: str = ZONE,
 ) -> Loss:
     """The loss with the cheapest new nodes of ``groups`` (with templates and prices) that would make it hold; as it is
-    where nobody is homeless. Zones of which every node is lost offer none."""
+    where nobody is homeless. Zones (``zone_label``) of which every node is lost offer none.
+
+    ``nodes``: numbers of those that are lost, in ``snapshot.nodes``. ``stop``: asked now and then; true: time is up.
+    """
     if not loss.homeless:
         return loss
     objects = cluster.snapshot(dra=True).columns.objects

@@ -45,7 +45,7 @@ def decide(
     - ``scales``: the scale of each HPA's target by the HPA's ``namespace/name``, or a function that answers
       :class:`~kscale.effects.GetScale`; an :class:`~kscale.effects.ApiError` says why there is none, and one that is
       missing is not found;
-    - ``pods``: a :class:`~kscale.snapshot.Cluster`, a snapshot or the index of one, or a list of pods;
+    - ``pods``: a :class:`~kscale.Cluster`, a snapshot or the index of one, or a list of pods;
     - ``metrics`` answers queries: :class:`~kscale.hpa.MetricLists` (many at once), or any function of a
       :class:`~kscale.effects.GetMetric`;
     - ``selectors``: of HPAs that are not in the batch. The selectors of all are known before the first is checked;

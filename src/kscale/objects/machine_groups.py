@@ -48,6 +48,7 @@ class MachineGroups(msgspec.Struct, kw_only=True):
 
     groups: list[NodeGroup] = []
     warnings: list[str] = []
+    """A line for each owner that is left out, and for each deployment in the middle of a rollout."""
 
 
 def machine_groups(
@@ -61,8 +62,9 @@ def machine_groups(
 ) -> MachineGroups:
     """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
     machines, or cpu and memory by annotation or of the ``infrastructure``, which say what a new node is while there is
-    none. Only of groups without nodes the infrastructure is asked. ``architecture``: where it gives None; ``wants``:
-    which owners may be groups; ``api_group``: what the annotations begin with.
+    none. ``objects``: those of other kinds than :data:`MACHINE_KINDS` are passed over. Only of groups without nodes the
+    infrastructure is asked. ``architecture``: where it gives None; ``wants``: which owners may be groups;
+    ``api_group``: what the annotations begin with.
 
     ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
     read are left out and told; of a deployment in the middle of a rollout that is said.

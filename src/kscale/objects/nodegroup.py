@@ -1,4 +1,5 @@
-"""Node groups, as a user describes them and as a cloud answers for them: plain data (``cloudprovider.NodeGroup``)."""
+"""Node groups, as a user describes them and as a cloud answers for them: plain data (upstream:
+``cloudprovider/cloud_provider.go``)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class NodeTemplate(ApiStruct):
 
 
 class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What holds for the nodes of one group. ``scale_down_...`` and the others are the autoscaler's flags."""
+    """What holds for the nodes of one group. Its fields are upstream's flags of the same names, durations
+    ``timedelta``."""
 
     scale_down_utilization_threshold: float = 0.0
     scale_down_gpu_utilization_threshold: float = 0.0
@@ -71,8 +73,8 @@ class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class NodeGroupOptions(ApiStruct):
-    """What a group says for itself; of what it leaves out (None) the autoscaler's own option holds. Durations are
-    seconds.
+    """What a group says for itself, as upstream's flags of the same names; of what it leaves out (None) the
+    autoscaler's own option holds. Durations (``max_node_startup_time``, ...) are seconds.
 
     Upstream's providers leave nothing out: one that answers at all answers everything, and its zeros are zeros.
     """
@@ -106,7 +108,9 @@ class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
 
     class_: str = msgspec.field(name="class")
     code: str
+    """The cloud's own, as the backoff's texts have it."""
     message: str = ""
+    """The cloud's words."""
 
 
 class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
@@ -114,6 +118,7 @@ class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
 
     state: str = "running"
     error: InstanceError | None = None
+    """Why one that is ``creating`` does not come."""
 
 
 class NodeGroup(ApiStruct):

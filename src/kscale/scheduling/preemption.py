@@ -1,5 +1,5 @@
-"""Which pods have to go so that one of a higher priority has a place (upstream: ``plugins/defaultpreemption``,
-``framework/preemption``).
+"""Which pods have to go so that one of a higher priority has a place (upstream:
+``pkg/scheduler/framework/plugins/defaultpreemption``, ``pkg/scheduler/framework/preemption``).
 
 Where upstream draws the node that it begins with, it is the first in list order here; of nodes that are equal in all
 that counts the first is taken; pods that are equally important keep the order in which they came.

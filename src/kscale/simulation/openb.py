@@ -1,4 +1,5 @@
 """The openb traces (Alibaba's GPU clusters, 2023): their nodes and pods, read and as objects of Kubernetes.
+kscale's own.
 
 Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent",
 USENIX ATC 2023; hkust-adsl/kubernetes-scheduler-simulator, ``data/csv``.
@@ -33,7 +34,8 @@ _T = TypeVar("_T", "OpenbNode", "OpenbPod")
 
 
 class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node. ``cpu_milli``, ``memory_mib``, ``gpu``: what it has; ``model``: of its GPUs, empty if it has none."""
+    """A node: ``sn`` is its name. ``cpu_milli``, ``memory_mib``, ``gpu``: what it has; ``model``: of its GPUs, empty if
+    it has none."""
 
     sn: _Name
     cpu_milli: _Amount
@@ -52,8 +54,10 @@ class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod. ``num_gpu``: so many GPUs, ``gpu_milli``: thousandths of each; ``gpu_spec``: the models that will do,
-    separated by ``|``, empty = all. Times are seconds of the trace; None: the file does not tell."""
+    """A pod. ``cpu_milli``, ``memory_mib``: what it asks for. ``num_gpu``: so many GPUs, ``gpu_milli``: thousandths of
+    each; ``gpu_spec``: the models that will do, separated by ``|``, empty = all. Times (``creation_time``,
+    ``deletion_time``, ``scheduled_time``) are seconds of the trace; None: the file does not tell. ``qos``,
+    ``pod_phase``: as the trace has them."""
 
     name: _Name
     cpu_milli: _Amount

@@ -42,8 +42,8 @@ class Timeline:
         }
 
     def write(self, path: Path) -> None:
-        """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.MissingExtraError` without the extra
-        ``[data]``."""
+        """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.errors.MissingExtraError` without the
+        extra ``[data]``."""
         pa, pq = library("pyarrow", "Parquet"), library("pyarrow.parquet", "Parquet")
         columns = {name: pa.array(values) for name, values in self.columns().items()}
         columns["time"] = columns["time"].cast(pa.timestamp("ns", tz="UTC"))

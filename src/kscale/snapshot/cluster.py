@@ -163,7 +163,7 @@ class Cluster:
         order.
 
         What is behind the last line end counts only if it is a whole event; :attr:`Watched.used` says how many bytes
-        were read, and the rest is to be put in front of what comes next. So bytes may be cut anywhere:
+        were read, and the rest is to be put in front of what comes next. So bytes may be cut anywhere::
 
             data = left + chunk
             found = cluster.watched(data)

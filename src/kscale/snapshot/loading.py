@@ -1,4 +1,4 @@
-"""From records to decoded objects: every problem collected, everything that was not read counted."""
+"""From records to decoded objects: every problem collected, everything that was not read counted. kscale's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Loaded(NamedTuple):
     """A decoded object and what it was decoded from: JSON text, plain data, or None for a struct given as such."""
 
     obj: KubeObject
+    """The object."""
     raw: msgspec.Raw | dict[str, Any] | None
+    """What it was decoded from."""
 
 
 class LoadReport(msgspec.Struct):
@@ -53,15 +55,18 @@ class LoadReport(msgspec.Struct):
     warning_count: int = 0
     duplicates: int = 0
     total: int = 0
+    """Objects that were looked at, damaged ones included."""
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
-        """Count a warning; keep it if there is room (its object is named only then)."""
+        """Count a warning (``message`` on a ``field`` of the ``record``); keep it if there is room (its object is named
+        only then)."""
         self.warning_count += 1
         if len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(Problem(message, record.source, _name(record), field))
 
     def count_batch(self, batch: PodBatch, change: ChangedKeys) -> None:
-        """Count pods that were read as columns; ``change``: what they changed in the cluster that they came into."""
+        """Count a ``batch`` of pods that were read as columns; ``change``: what they changed in the cluster that they
+        came into."""
         keys = batch.keys
         self.total += len(keys)
         self.read["Pod"] += len(keys)
@@ -82,7 +87,7 @@ class LoadReport(msgspec.Struct):
         return [kind for kind in kinds if not self.read[kind]]
 
     def warn_of_source(self, message: str, source: str) -> None:
-        """Count and keep a warning about a source as a whole."""
+        """Count and keep a ``message`` about a source as a whole."""
         self.warning_count += 1
         self.warnings.append(Problem(message, source))
 

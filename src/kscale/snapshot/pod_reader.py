@@ -75,9 +75,9 @@ class ScannedList:
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
-    """What a watch brought, a line an entry: ``type`` int8[n] (:data:`kscale.snapshot.watching.TYPES`, -1 = no event),
-    ``line``: where the line begins, ``begin``, ``size``: where the event's object is; ``pods`` has those of which
-    ``fast`` is true, in order. ``used``: bytes of the text, without a piece of a line at its end."""
+    """What a watch brought, a line an entry: ``type`` int8[n] (0 to 4: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; -1 =
+    no event), ``line``: where the line begins, ``begin``, ``size``: where the event's object is; ``pods`` has those of
+    which ``fast`` is true, in order. ``used``: bytes of the text, without a piece of a line at its end."""
 
     used: int
     type: NDArray[np.int8]

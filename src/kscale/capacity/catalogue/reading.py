@@ -1,4 +1,4 @@
-"""A catalogue in any known form: which one it is, its content says."""
+"""A catalogue in any known form: which one it is, its content says. kscale's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's own catalogues: imported once, known by their names. Files in the user's data directory."""
+"""The user's own catalogues: imported once, known by their names. Files in the user's data directory. kscale's own."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ class InstanceType:
 
     name: str
     arch: str
+    """As ``kubernetes.io/arch`` has it."""
     capacity: Mapping[str, Quantity]
     allocatable: Mapping[str, Quantity]
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -32,7 +33,8 @@ class InstanceType:
     gpu_name: str = ""
 
     def price(self, region: str = "", *, spot: bool = False) -> float | None:
-        """The price in a region (spelled with ``-`` or ``_``), or in the catalogue's first; None = not known."""
+        """The price in a region (spelled with ``-`` or ``_``), or in the catalogue's first; None = not known. ``spot``:
+        of one that may be taken away."""
         prices = self.spot_prices if spot else self.prices
         if not region:
             return next(iter(prices.values()), None)
@@ -46,7 +48,8 @@ class InstanceType:
         region: str = "",
         labels: Mapping[str, str] | None = None,
     ) -> Node:
-        """A ready node of this type, with the labels that every cloud sets; ``labels`` on top."""
+        """A ready node of this type, with the labels that every cloud sets (``zone`` and ``region`` if there
+        are); ``labels`` on top."""
         own = name or self.name
         well_known = {
             "kubernetes.io/hostname": own,
@@ -72,7 +75,7 @@ class InstanceType:
         )
 
     def template(self, *, zone: str = "", region: str = "", labels: Mapping[str, str] | None = None) -> NodeTemplate:
-        """The node as a template without pods."""
+        """The node of :meth:`kscale.capacity.catalogue.InstanceType.node` as a template without pods."""
         return NodeTemplate(node=self.node(zone=zone, region=region, labels=labels))
 
 

@@ -1,4 +1,5 @@
-"""The generated cluster: what is in it is decided first, its objects are written when they are asked for."""
+"""The generated cluster: what is in it is decided first, its objects are written when they are asked for.
+kscale's own."""
 
 from __future__ import annotations
 
@@ -26,10 +27,11 @@ def generate(
 ) -> GeneratedCluster:
     """A cluster of ``nodes`` nodes and exactly ``pods`` pods, ``pending`` of them (default: a tenth) without a node.
 
-    The same arguments give the same objects on every platform. Running pods are legally placed: requests, taints,
-    selectors, spread, anti-affinity and host ports hold. Pending pods are pending for several reasons: too large for
-    any node, a taint, a zone without nodes, plain lack of room; some are merely recent and would fit. ``lean`` leaves
-    out what no autoscaler reads (managedFields, probes, environment): 1.5 KB a pod instead of 6 KB.
+    The same arguments give the same objects on every platform, another ``seed`` others. Running pods are legally
+    placed: requests, taints, selectors, spread, anti-affinity and host ports hold. Pending pods are pending for several
+    reasons: too large for any node, a taint, a zone without nodes, plain lack of room; some are merely recent and would
+    fit. ``lean`` leaves out what no autoscaler reads (managedFields, probes, environment): 1.5 KB a pod instead of 6
+    KB.
 
     Raises InputError if the nodes cannot hold the pods.
     """

@@ -1,4 +1,4 @@
-"""One entry of a groups file, and the published JSON Schema of the file."""
+"""One entry of a groups file, and the published JSON Schema of the file. kscale's own."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
     """
 
     id: str
+    """By which the cloud knows it."""
     min: int = 0
+    """In nodes."""
     max: int = 1000
+    """In nodes."""
     target: int | None = None
     """The size that the cloud was asked for; absent = as many nodes as the group has."""
     template: Node | None = None

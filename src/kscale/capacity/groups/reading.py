@@ -71,7 +71,7 @@ def groups_from(
 ) -> list[NodeGroup]:
     """The node groups of plain data, a list of dicts; relative catalogue paths start at ``folder``.
 
-    Otherwise as :func:`read_groups`.
+    ``source``: what problems call the data. Otherwise as :func:`read_groups`. Raises InputError with every mistake.
     """
     if isinstance(data, dict) and set(data) == {"groups"}:
         data = data["groups"]

@@ -1,4 +1,4 @@
-"""Node groups recognised in a dump by what clouds and provisioners write on their nodes.
+"""Node groups recognised in a dump by what clouds and provisioners write on their nodes. kscale's own.
 
 A dump does not say how large a group may become: ``min_size`` and ``max_size`` of a recognised group are the defaults
 of :class:`~kscale.objects.nodegroup.NodeGroup`, and ``limits_known`` is False.
@@ -44,6 +44,7 @@ class Recognised(msgspec.Struct, frozen=True):
 
     groups: list[RecognisedGroup] = msgspec.field(default_factory=list)
     others: list[str] = msgspec.field(default_factory=list)
+    """Names of the nodes without a sign."""
 
 
 class _Rule(NamedTuple):

@@ -1,4 +1,4 @@
-"""From a node group to the template of its new nodes, as the autoscaler makes it."""
+"""From a node group to the template of its new nodes, as the autoscaler makes it. kscale's own."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def group_template(
     """What a new node of the group is: its own template, else a copy of ``from_node``, else of its first good node.
 
     ``labels``, ``taints`` and ``capacity`` of the group are put on top before it is decided which DaemonSets run there.
+    ``daemonsets``: those of the cluster; ``csi_nodes``, ``resource_slices``: by node, and all that there are.
     ``pods_on`` gives the pods of a node by its name. ``suffix`` stands for the random number in the names that upstream
     makes; ``now``, ``force_daemonsets`` and ``taints`` as in
     :func:`~kscale.ca.templates.template_from_node` and :func:`~kscale.capacity.groups.recognise_groups`.

@@ -1,4 +1,4 @@
-"""What may be bought: node templates at a price, with limits."""
+"""What may be bought: node templates at a price, with limits. kscale's own."""
 
 from __future__ import annotations
 

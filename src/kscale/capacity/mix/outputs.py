@@ -1,4 +1,4 @@
-"""A plan in the words of autoscalers: entries of a groups file, and a NodePool of Karpenter."""
+"""A plan in the words of autoscalers: entries of a groups file, and a NodePool of Karpenter. kscale's own."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ NODE_CLASS = ("karpenter.k8s.aws", "EC2NodeClass", "default")
 
 def groups_entries(plan: MixPlan, offers: Iterable[Offer | NodeGroup]) -> list[dict[str, Any]]:
     """A groups file: for every offer of which the plan has nodes a group without nodes that may grow to so many.
+    ``offers``: those that the plan was made of.
 
     The template says all that is known of a node, its labels and taints and room; pods that come with a node are those
     of DaemonSets, which an autoscaler finds by itself.
@@ -54,7 +55,8 @@ def node_pool(
     node_class: tuple[str, str, str] = NODE_CLASS,
 ) -> dict[str, Any]:
     """A NodePool (``karpenter.sh/v1``) that allows the plan's types, zones and capacity types, and no more cpu and
-    memory than the plan has. ``node_class``: API group, kind and name. Raises InputError for a plan without nodes."""
+    memory than the plan has. ``offers``: those that the plan was made of. ``node_class``: API group, kind and name.
+    Raises InputError for a plan without nodes."""
     chosen = {offer.name: offer for offer in offers_of(offers)}
     counts = _counted(plan, chosen)
     if not counts:

@@ -1,4 +1,4 @@
-"""Conditions on a row, as ``--fail-on`` has them: ``cost>+5%``, ``nodes>60``, ``homeless>0``."""
+"""Conditions on a row, as ``--fail-on`` has them: ``cost>+5%``, ``nodes>60``, ``homeless>0``. kscale's own."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Condition:
     ``percent`` in hundredths of it."""
 
     text: str
+    """As it was written."""
     metric: str
     sign: str
     amount: float
@@ -30,7 +31,7 @@ class Condition:
     percent: bool
 
     def known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Whether there is anything to compare."""
+        """Whether there is anything to compare in the ``row`` of a scenario and that of its ``baseline``."""
         compared = (row, baseline) if self.relative or self.percent else (row,)
         return all(self._of(each) is not None for each in compared)
 
@@ -39,7 +40,8 @@ class Condition:
         return found
 
     def holds(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Whether it is so. What is not known is not so."""
+        """Whether it is so of the ``row`` of a scenario, beside that of its ``baseline``. What is not known is not
+        so."""
         value, before = self._of(row), self._of(baseline)
         if value is None:
             return False
@@ -55,7 +57,7 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """Raises InputError for what is none."""
+    """What ``text`` asks (``cost>+5%``). Raises InputError for what is none."""
     found = _TEXT.fullmatch(text)
     if found is None or found[1] not in METRICS:
         raise InputError(

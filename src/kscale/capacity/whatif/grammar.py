@@ -1,4 +1,4 @@
-"""The scenarios file: JSON or YAML; every mistake by scenario and field."""
+"""The scenarios file: JSON or YAML; every mistake by scenario and field. kscale's own."""
 
 from __future__ import annotations
 
@@ -118,8 +118,11 @@ class Edit(_Strict):
     """Flags of the Cluster Autoscaler, by upstream's names."""
     pods: PodsEdit | None = None
     lose: LoseEdit | None = None
+    """Nodes that are lost."""
     requests: RequestsEdit | None = None
+    """What containers ask for."""
     prices: PricesEdit | None = None
+    """Of nodes of groups, for one hour."""
     scheduler: str | None = None
     """A file with a KubeSchedulerConfiguration."""
 
@@ -155,7 +158,10 @@ def read_scenarios(path: str | os.PathLike[str]) -> list[Scenario]:
 
 
 def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
-    """The scenarios in plain data: a list of them, or an object with ``scenarios`` and a ``question`` for all."""
+    """The scenarios in plain data: a list of them, or an object with ``scenarios`` and a ``question`` for all.
+
+    ``source``: what problems call the data. Raises InputError with every mistake.
+    """
     question = Question.SCALE_UP
     prefix = ""
     if isinstance(data, dict) and "scenarios" in data:

@@ -30,6 +30,7 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     question: str
     nodes: int
     cost: float | None
+    """Of all nodes for one hour; null: some price is not known."""
     bound: float | None
     pending: int
     homeless: int
@@ -46,4 +47,5 @@ class WhatIfReport(Record, frozen=True):
     KIND: ClassVar[str] = "WhatIfReport"
     baselines: list[ScenarioRow]
     scenarios: list[ScenarioRow]
+    """In the order in which they were asked."""
     shared: int

@@ -1,4 +1,4 @@
-"""Several methods, the best answer."""
+"""Several methods, the best answer. kscale's own."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ def best_bound(
     """The highest bound of ``methods``, tried in the order given; on a tie the earlier method has proved it.
 
     ``upper``: the bins of a packing that is known. Once a bound reaches it nothing better exists: the rest is skipped.
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
     """
     return best_bound_of(Instance.of(demand, count, capacity, max_per_bin), methods=methods, upper=upper)
 
 
 def best_bound_of(instance: Instance, *, methods: Sequence[str], upper: int | None = None) -> Bound:
-    """:func:`best_bound` of a checked instance."""
+    """:func:`best_bound` of a checked ``instance``. Raises InputError for a method that there is not."""
     unknown = [name for name in methods if name not in _METHODS]
     if unknown or not methods:
         raise InputError(f"bound methods are {', '.join(METHODS)}; not {', '.join(unknown) or 'an empty list'}")

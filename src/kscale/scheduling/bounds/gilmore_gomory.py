@@ -1,4 +1,4 @@
-"""The bound of the pattern formulation, by column generation, proven in integers.
+"""The bound of the pattern formulation, by column generation, proven in integers. kscale's own.
 
 P. C. Gilmore and R. E. Gomory, "A linear programming approach to the cutting-stock problem", Operations Research 9
 (1961): minimise the number of bins over all *patterns* (what one bin may hold), fractionally. Its dual gives every
@@ -47,6 +47,7 @@ def column_generation(
     are, and ``proof["optimal"]`` says whether it is all that the linear program can give.
     ``patterns`` int[N, K]: what bins of a packing hold, to start from.
     ``proof``: ``prices`` int[K] and ``pattern_value`` Z, so that value = ceil(sum(count * prices) / Z).
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
     """
     instance = Instance.of(demand, count, capacity, max_per_bin)
     known = None if patterns is None else int64(patterns, "patterns", 2)
@@ -62,7 +63,8 @@ def column_generation_of(
     patterns: NDArray[np.int64] | None = None,
     threads: int = 1,
 ) -> Bound:
-    """:func:`column_generation` of a checked instance."""
+    """:func:`column_generation` of a checked ``instance``. Raises InputError for ``patterns`` of another shape or that
+    no bin holds, and MissingExtraError without the extra ``[solver]``."""
     classes = np.flatnonzero(instance.count)
     if not classes.size:
         return Bound(0, "column_generation", {"prices": [0] * len(instance.count), "pattern_value": 1, "optimal": True})

@@ -1,4 +1,5 @@
-"""The packing instance that all bounds share: checked once, in the shapes and dtypes that they rely on."""
+"""The packing instance that all bounds share: checked once, in the shapes and dtypes that they rely on.
+kscale's own."""
 
 from __future__ import annotations
 
@@ -37,15 +38,23 @@ class Instance(msgspec.Struct, frozen=True):
     """
 
     demand: NDArray[np.int64]
+    """int64[K, R]: what one item of each class takes of each resource."""
     count: NDArray[np.int64]
+    """int64[K]: the items of each class."""
     capacity: NDArray[np.int64]
+    """int64[R]: what one empty bin offers."""
     limit: NDArray[np.int64]
 
     @classmethod
     def of(
         cls, demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None
     ) -> Instance:
-        """Check the arrays and work out ``limit``."""
+        """Checks the arrays, and works out ``limit``.
+
+        ``demand`` int64[K, R]: what one item of each class takes of each resource; ``count`` int64[K]: how many items
+        of each class there are; ``capacity`` int64[R]: what one empty bin offers; ``max_per_bin`` int64[K]: at most so
+        many of a class in one bin. Raises InputError for other shapes, and for an item that no bin can hold.
+        """
         counts = int64(count, "count", 1)
         room = int64(capacity, "capacity", 1)
         sizes = int64(demand, "demand", 2)
@@ -65,7 +74,7 @@ class Instance(msgspec.Struct, frozen=True):
         return cls(sizes, counts, room, limit)
 
     def totals(self, r: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """``(demand, count)`` of one resource in a dtype in which no sum over items overflows."""
+        """``(demand, count)`` of one resource (by its number ``r``) in a dtype in which no sum over items overflows."""
         size, count = self.demand[:, r], self.count
         if float(np.max(size, initial=0)) * float(np.sum(count, dtype=np.float64)) < _SAFE_SUM:
             return size, count

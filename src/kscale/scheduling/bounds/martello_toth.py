@@ -1,4 +1,4 @@
-"""The bound L2 for one resource at a time, in exact integers.
+"""The bound L2 for one resource at a time, in exact integers. kscale's own.
 
 S. Martello and P. Toth, "Lower bounds and reduction procedures for the bin packing problem", Discrete Applied
 Mathematics 28 (1990). For a threshold a <= C/2, with C the capacity: items larger than C - a share a bin with nothing
@@ -22,6 +22,7 @@ def l2(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: Ar
     """The largest over the resources of the one-dimensional L2; never below :func:`~kscale.scheduling.bounds.volume`.
 
     Costs a sort of the classes for each resource. ``max_per_bin`` plays no part.
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
     """
     return l2_of(Instance.of(demand, count, capacity, max_per_bin))
 

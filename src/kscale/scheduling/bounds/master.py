@@ -31,7 +31,7 @@ def have_solver() -> bool:
 def silent_solver() -> Any:
     """``highspy.Highs`` as a class that writes nothing to stdout.
 
-    Raises :class:`~kscale.MissingExtraError` without the extra ``[solver]``.
+    Raises :class:`~kscale.errors.MissingExtraError` without the extra ``[solver]``.
     """
     base: Any = library("highspy", "linear programming").Highs
 

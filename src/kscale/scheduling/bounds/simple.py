@@ -1,4 +1,4 @@
-"""The two bounds that need one division each: total demand, and one class on its own."""
+"""The two bounds that need one division each: total demand, and one class on its own. kscale's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["per_class", "per_class_of", "volume", "volume_of"]
 
 
 def volume(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
-    """The largest over the resources of total demand / capacity, rounded up. ``max_per_bin`` plays no part."""
+    """The largest over the resources of total demand / capacity, rounded up. ``max_per_bin`` plays no part.
+
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    """
     return volume_of(Instance.of(demand, count, capacity, max_per_bin))
 
 
@@ -28,7 +31,10 @@ def volume_of(instance: Instance) -> Bound:
 
 
 def per_class(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
-    """The largest over the classes of the bins that its items need when they have every bin to themselves."""
+    """The largest over the classes of the bins that its items need when they have every bin to themselves.
+
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    """
     return per_class_of(Instance.of(demand, count, capacity, max_per_bin))
 
 

@@ -1,4 +1,4 @@
-"""What a strategy is, and where they are kept."""
+"""What a strategy is, and where they are kept. kscale's own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,14 @@ class ContainerUsage:
 
 
 class Advised(NamedTuple):
-    """Millicores and bytes; None = no advice. The bounds are those of upstream's recommender where there are any."""
+    """What a strategy says of a container: CPU in millicores, memory in bytes; None = no advice. The bounds are those
+    of upstream's recommender where there are any.
+
+    The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), limits that go with them ``cpu_limit``
+    (millicores) and ``memory_limit`` (bytes). A request may stay from ``cpu_lower`` to ``cpu_upper`` (millicores), from
+    ``memory_lower`` to ``memory_upper`` (bytes). ``cpu_uncapped`` (millicores) and ``memory_uncapped`` (bytes) are
+    targets before a policy caps them.
+    """
 
     cpu_request: int | None = None
     memory_request: int | None = None
@@ -87,7 +94,7 @@ _REGISTRY: dict[str, type[Strategy]] = {}
 
 
 def register(strategy: type[Strategy]) -> type[Strategy]:
-    """Add a strategy under its name (usable as a class decorator)."""
+    """Add a ``strategy`` under its name (usable as a class decorator). Raises ValueError for one without a name."""
     if not strategy.name:
         raise ValueError(f"{strategy.__name__} has no name")
     _REGISTRY[strategy.name] = strategy
@@ -162,7 +169,8 @@ def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strat
 
 
 def checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) -> Advised:
-    """What a strategy advises for a container (``where``: its name for messages): whole numbers that are not negative.
+    """What a strategy advises upon ``usage`` of a container (``where``: its name for messages): whole numbers that are
+    not negative.
 
     Raises ``InputError`` for anything else, and for whatever the strategy raises (``NativeError`` stays one).
     """

@@ -271,17 +271,18 @@ class ExternalGroups(Provider):
             return None, None if error.message == NOT_IMPLEMENTED else error.message
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size."""
+        """Raises the target size of ``group`` by ``delta``; ``atomic``: all of it or nothing."""
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupIncreaseSize", id=group, delta=delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target size without deleting nodes."""
+        """Lowers the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
         self._call("NodeGroupDecreaseTargetSize", id=group, delta=delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes and lowers the target size with them."""
+        """Deletes nodes of ``group`` and lowers the target size with them; ``force``: also below its minimum size and
+        the like."""
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupDeleteNodes", id=group, nodes=[external_node(node) for node in nodes])

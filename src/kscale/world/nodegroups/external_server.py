@@ -1,5 +1,5 @@
 """Any :class:`kscale.world.protocols.NodeGroups` as an external gRPC provider: a cloud written in Python, asked by a
-stock Cluster Autoscaler (``--cloud-provider=externalgrpc``) or by kscale."""
+stock Cluster Autoscaler (``--cloud-provider=externalgrpc``) or by kscale. kscale's own."""
 
 from __future__ import annotations
 

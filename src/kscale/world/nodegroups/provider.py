@@ -20,7 +20,11 @@ Nodes = Callable[[], Sequence[Node]]
 
 class Provider:
     """A base for a cloud in Python: a subclass has ``name`` and the methods of
-    :class:`kscale.world.protocols.NodeGroups` that it can answer; the others refuse, as upstream's do."""
+    :class:`kscale.world.protocols.NodeGroups` that it can answer; the others refuse, as upstream's do.
+
+    ``group`` is the id of a group, ``delta`` a number of nodes (negative where the target falls). A method that cannot
+    do what it is asked raises :class:`kscale.objects.nodegroup.ProviderError`; the loop backs off as upstream's does.
+    """
 
     name = ""
     gpu_label = ""
@@ -38,23 +42,24 @@ class Provider:
         raise ProviderError(NOT_IMPLEMENTED)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size."""
+        """Raises the target size of ``group`` by ``delta``; ``atomic``: all of it or nothing."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target size without deleting nodes."""
+        """Lowers the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes and lowers the target size with them."""
+        """Deletes nodes of ``group`` and lowers the target size with them; ``force``: also below its minimum size and
+        the like."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Makes a group."""
+        """Makes a group; ``asynchronous``: it may come later. What was made: that group first."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def delete_group(self, group: str) -> None:
-        """Removes a group."""
+        """Removes a group (``group``)."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def close(self) -> None:

@@ -38,7 +38,8 @@ def caught_up(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
 def remember_start(state: LoopState, started: StartedDeletion, now: datetime | Moment) -> LoopState:
     """The state after a start; ``now`` is the moment of the loop. Only what fails before it goes on counts as failure.
 
-    The caller works out the expected sizes anew when deletions have begun (:func:`kscale.ca.recalculate`).
+    The caller works out the expected sizes anew when deletions have begun
+    (:func:`kscale.ca.cluster_state.recalculate`).
     """
     now = moment(now)
     memory = state.scale_down
