@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kscale import __version__ as version
 from unit.cli.support import kscale
 
 ROOT = Path(__file__).parents[3]
+TOOLS = ROOT / "docs" / "tools.md"
 
 
 def test_the_hook_reads_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -48,3 +51,21 @@ def test_the_action_gates(limit: str, status: int, tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-euc", "\n".join(rest)], cwd=ROOT, env=environment, check=False)
     assert done.returncode == status
     assert summary.read_text().count("\n| ") > 5
+
+
+YAML_BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TOOLS.read_text(), re.DOTALL)]
+
+
+def test_the_documented_hook_is_the_one_there_is() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    (repository,) = YAML_BLOCKS[0]["repos"]
+    (shown,) = repository["hooks"]
+    assert shown["id"] == hook["id"]
+    assert shown["args"][0] == hook["args"][0]
+    assert repository["rev"] == f"v{version}"
+
+
+def test_the_documented_action_has_the_inputs_that_there_are() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    shown = YAML_BLOCKS[1]["jobs"]["capacity"]["steps"][1]["with"]
+    assert shown.keys() == action["inputs"].keys()
