@@ -280,7 +280,11 @@ def supply(session: nox.Session) -> None:
     installed = Path(session.create_tmp(), "installed.txt")
     installed.write_text(str(frozen))
     Path("build").mkdir(exist_ok=True)
-    session.run("cyclonedx-py", "environment", python, "--pyproject", "pyproject.toml", "-o", "build/sbom.json")
+    told = ["--gather-license-texts", "--output-reproducible", "-o", "build/sbom.json"]
+    session.run("cyclonedx-py", "environment", python, "--pyproject", "pyproject.toml", *told)
+    components = json.loads(Path("build", "sbom.json").read_bytes())["components"]
+    if unnamed := [each["name"] for each in components if not each.get("licenses")]:
+        session.warn(f"no licence in the metadata of: {', '.join(unnamed)}")
     made = []
     for part in ("first", "second"):
         out = Path(session.create_tmp(), part)

@@ -101,6 +101,25 @@ def test_generators_are_found() -> None:
     ]
 
 
+def test_the_sdist_has_what_its_wheels_are_tried_with() -> None:
+    """cibuildwheel builds of an sdist, and finds its tests there: recorded answers were left out of it."""
+    root = Path(__file__).parents[2]
+    tool = tomllib.loads((root / "pyproject.toml").read_text())["tool"]
+    how = tool["cibuildwheel"]
+    commands = [each["test-command"] for each in (how, *how["overrides"])]
+    tried = {word for command in commands for word in command.split() if word.startswith("tests/")}
+    assert {"tests/native", "tests/golden"} <= tried
+    wanted = {*tried, *how["test-sources"]}
+    assert [name for name in sorted(wanted) if not (root / name).exists()] == []
+    left_out = tool["scikit-build"]["sdist"]["exclude"]
+    assert [
+        each
+        for each in left_out
+        for name in wanted
+        if (f"{each}/".startswith(f"{name}/") and name != "tests") or f"{name}/".startswith(f"{each}/")
+    ] == []
+
+
 def test_every_library_has_its_extra() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert set(EXTRAS.values()) <= project["optional-dependencies"].keys()
