@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
@@ -26,6 +27,7 @@ __all__ = ["Values", "options_of"]
 _T = TypeVar("_T", bound=msgspec.Struct)
 _MOST: Final = 1 << 62
 """Thousandths; all that is added up of them has room in 64 bits."""
+_PLAIN: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?")  # far from too much, and nothing to round
 _TOO_MUCH: Final = Quantity(str(_MOST // 1000))
 
 
@@ -39,19 +41,20 @@ class Values:
         self.source, self.folder, self.begin = source, folder, begin
         self.problems: list[Problem] = []
 
-    def wrong(self, field: str, message: str) -> None:
-        """Something is."""
-        self.problems.append(Problem(message, self.source, field=field))
+    def wrong(self, field: str, message: str, step: int | None = None) -> None:
+        """Something is; ``step``: of those of a signal."""
+        where = field if step is None else f"{field}.steps[{step}]"
+        self.problems.append(Problem(message, self.source, field=where))
 
-    def duration(self, text: str, field: str, *, least: int = 0) -> int:
+    def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
         """Nanoseconds of a Go duration; what is wrong counts as ``least``."""
         try:
             found = parse_duration(text)
         except ValueError as error:
-            self.wrong(field, str(error))
+            self.wrong(field, str(error), step)
             return least
         if found < least:
-            self.wrong(field, f"{text} is too short" if least else f"{text} is negative")
+            self.wrong(field, f"{text} is too short" if least else f"{text} is negative", step)
             return least
         return found
 
@@ -77,15 +80,18 @@ class Values:
             self.wrong(field, "quantiles go up to p100, and longer times belong to higher ones")
             return Spread.fixed(0)
 
-    def milli(self, given: str | float, field: str) -> int:
+    def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
         """A quantity in thousandths."""
+        text = str(given)
+        if (plain := _PLAIN.fullmatch(text)) is not None:  # as Quantity reads it: long lists are of these
+            return int(plain[1]) * 1000 + int((plain[2] or "").ljust(3, "0"))
         try:
-            found = Quantity(str(given))
+            found = Quantity(text)
         except QuantityError as error:
-            self.wrong(field, f"{given!r} is not a quantity: {error}")
+            self.wrong(field, f"{given!r} is not a quantity: {error}", step)
             return 0
         if found.sign < 0 or found.cmp(_TOO_MUCH) >= 0:  # before thousandths are made: Go's run over
-            self.wrong(field, f"{given} is out of range")
+            self.wrong(field, f"{given} is out of range", step)
             return 0
         return found.milli_value()
 
@@ -101,12 +107,12 @@ class Values:
             if given.file is not None:
                 time, value = self._rows(given, field, repeat)
             else:
-                time = [self.begin + self.duration(at, f"{field}.steps[{i}]") for i, (at, _) in enumerate(given.steps)]
-                value = [self.milli(amount, f"{field}.steps[{i}]") for i, (_, amount) in enumerate(given.steps)]
+                time = [self.begin + self.duration(at, field, step=i) for i, (at, _) in enumerate(given.steps)]
+                value = [self.milli(amount, field, step=i) for i, (_, amount) in enumerate(given.steps)]
             scale = Fraction(str(given.scale))
             if scale < 0:
                 raise ValueError(f"scale {given.scale} is negative")
-            scaled = [int(each * scale) for each in value]
+            scaled = [each * scale.numerator // scale.denominator for each in value] if scale != 1 else value
             if max(scaled) >= _MOST:
                 raise ValueError(f"{max(scaled) // 1000} is out of range")
             return Signal(time, scaled, repeat=repeat)

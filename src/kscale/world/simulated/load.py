@@ -161,9 +161,9 @@ class Load:
             used, until = {}, LAST_TIME
             for name in sorted(usage) if len(usage) > 1 else usage:
                 each = usage[name]
-                value = each.signal.mean(begin, end)
+                value, flat = each.signal.mean_and_flat(begin, end)
                 used[name] = value if each.per_pod else value // ready if ready else 0
-                until = min(until, each.signal.flat_until(begin))
+                until = min(until, flat)
             found[key] = used
             steady = _Steady({**usage}, ready, begin, until, used)
             if steady.holds(usage, ready, begin, end):

@@ -138,14 +138,15 @@ class SimulatedMetrics:
         self._settled: dict[str, int] = {}
         """By namespace of a question: up to which change of pods the rows of all its workloads are known."""
         self._pods_then = 0
-        self._steady_until: Moment = ZERO_TIME  # no longer then: a window of no time has the value of its end
+        self._steady_until: Moment = ZERO_TIME
+        self._ends_before = min(max(pipeline.window, 0), 1)  # a window of no time has the value of its end
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
         """The first scrape, and all that follow."""
         now, pods = self._time.now, self._load.pods.count
         last = self._scrapes[-1] if self._scrapes else None
-        if last is not None and pods == self._pods_then and now < self._steady_until:
+        if last is not None and pods == self._pods_then and now < self._steady_until + self._ends_before:
             scrape = _Scrape(now, last.changes, last.used, last.external)
         else:
             used, external = self._load.used_by_all(now - self.pipeline.window, now), self._external(now)

@@ -56,27 +56,36 @@ class Signal:
 
     def mean(self, begin: Moment, end: Moment) -> int:
         """The mean value from one moment up to another; of no time at all the value at its end."""
-        if end <= self.flat_until(begin) and end - begin >= _MILLISECOND:
-            return self._flat[2]
-        low, high = ((each - self.begin) // _MILLISECOND for each in (begin, end))
-        return self.at(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low)
+        return self.mean_and_flat(begin, end)[0]
+
+    def mean_and_flat(self, begin: Moment, end: Moment) -> tuple[int, Moment]:
+        """(:meth:`mean` from one moment up to another, :meth:`flat_until` of the first)."""
+        flat = self.flat_until(begin)
+        if end <= flat and end - begin >= _MILLISECOND:
+            return self._flat[2], flat
+        low, high = (begin - self.begin) // _MILLISECOND, (end - self.begin) // _MILLISECOND
+        return self.at(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
 
     def flat_until(self, begin: Moment) -> Moment:
         """Up to when the value is what it is at a moment."""
         if not self._flat[0] <= begin < self._flat[1]:
-            change = self.next_change(begin)
-            self._flat = begin, LAST_TIME if change is None else change, self.at(begin)
+            change, value = self._next(begin)
+            self._flat = begin, LAST_TIME if change is None else change, value
         return self._flat[1]
 
     def next_change(self, time: Moment) -> Moment | None:
         """When its next step begins after a moment; None: there is none."""
+        return self._next(time)[0]
+
+    def _next(self, time: Moment) -> tuple[Moment | None, int]:
+        """(:meth:`next_change`, the value up to then)."""
         place = (time - self.begin) // _MILLISECOND
         rounds = place // self.repeat if self.repeat and place >= 0 else 0
-        within = place - rounds * self.repeat
-        step = bisect_right(self._time, within)
+        step = bisect_right(self._time, place - rounds * self.repeat)
+        value = self._value[step - 1 if step else 0]
         if step < len(self._time):
-            return self.begin + (rounds * self.repeat + self._time[step]) * _MILLISECOND
-        return self.begin + (rounds + 1) * self.repeat * _MILLISECOND if self.repeat else None
+            return self.begin + (rounds * self.repeat + self._time[step]) * _MILLISECOND, value
+        return self.begin + (rounds + 1) * self.repeat * _MILLISECOND if self.repeat else None, value
 
     def _step(self, place: int) -> int:
         return max(bisect_right(self._time, place) - 1, 0)
