@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Final
 
@@ -27,6 +28,7 @@ class Quality:
 
     def __init__(self, into: Tally | None = None) -> None:
         self.into = into if into is not None else Tally()
+        self._changes: list[_Change] = []
 
     def samples(
         self, resource: str, modes: Sequence[str], mode: Numbers, usage: Floats, recommended: Floats, is_oom: Flags
@@ -69,9 +71,21 @@ class Quality:
                 self.into.observe(name, labels, difference[chosen])
 
     def change(self, old: ResourceList | None, new: ResourceList | None, mode: str | None, pods: int) -> None:
-        """A recommendation that follows another one; nothing is counted where there was none."""
+        """A recommendation that follows another one; nothing is counted where there was none. It is worked out when
+        somebody looks."""
         if old is None or new is None:
             return
+        if not self._changes:
+            self.into.later(partial(_tell_changes, self._changes))
+        self._changes.append((old, new, mode, pods))
+
+
+_Change = tuple[ResourceList, ResourceList, str | None, int]
+"""Two recommendations, the update mode, and how many pods there are."""
+
+
+def _tell_changes(changes: Sequence[_Change], into: Tally) -> None:
+    for old, new, mode, pods in changes:
         for resource, amount in new.items():
             if resource not in _NAMES or resource not in old:
                 continue
@@ -80,4 +94,4 @@ class Quality:
             if before > 0:
                 labels = {"update_mode": mode or "", "resource": resource, "vpa_size_log2": str(size_log2(pods))}
                 change = [float(after) / float(before) - 1.0]
-                self.into.observe("vpa_quality_relative_recommendation_changes", labels, change)
+                into.observe("vpa_quality_relative_recommendation_changes", labels, change)

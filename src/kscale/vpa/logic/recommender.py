@@ -13,9 +13,13 @@ from kscale.vpa.logic.formatting import format_resources
 from kscale.vpa.model import RecommenderState, Vpa
 from kscale.vpa.model.aggregates import SCALING_OFF, scaling_of
 from kscale.vpa.model.merged import merge_containers
+from kscale.vpa.model.vpa import Shown
 from kscale.vpa.options import RecommenderOptions
 
 __all__ = ["recommended_amounts"]
+
+_Amounts = tuple[str, tuple[str, ...], list[list[int]]]
+"""Of a container: its name, its controlled resources, amounts by resource."""
 
 
 def recommended_amounts(state: RecommenderState, vpas: Sequence[Vpa]) -> list[RecommendedPodResources]:
@@ -37,16 +41,22 @@ def recommended_amounts(state: RecommenderState, vpas: Sequence[Vpa]) -> list[Re
     numbers = np.ones(len(merged.names), np.int64)
     numbers[kept] = [count[id(merged.names[row][0])] for row in kept]
     amounts = estimate(merged.store, numbers, state.options, threads=state.threads)
-    lists: dict[int, list[RecommendedContainerResources]] = {}
-    for row, controlled in zip(kept, resources, strict=True):
+    lists: dict[int, list[_Amounts]] = {}
+    for row, controlled, own in zip(kept, resources, amounts[kept].tolist(), strict=True):
         vpa, name = merged.names[row]
-        lists.setdefault(id(vpa), []).append(_container(name, amounts[row].tolist(), controlled, state.options))
-    return [
-        RecommendedPodResources(
-            container_recommendations=sorted(lists.get(id(vpa), []), key=lambda item: item.container_name)
-        )
-        for vpa in vpas
-    ]
+        lists.setdefault(id(vpa), []).append((name, controlled, own))
+    return [_shown(vpa, lists.get(id(vpa), []), state.options) for vpa in vpas]
+
+
+def _shown(vpa: Vpa, amounts: list[_Amounts], options: RecommenderOptions) -> RecommendedPodResources:
+    """What amounts are shown as: the same as before, where they are."""
+    known = vpa.shown
+    if known is None or known.options is not options or known.amounts != amounts:
+        containers = [_container(name, own, controlled, options) for name, controlled, own in amounts]
+        containers.sort(key=lambda item: item.container_name)
+        made = RecommendedPodResources(container_recommendations=containers)
+        known = vpa.shown = Shown(amounts, options, made)
+    return known.recommendation
 
 
 def _container(

@@ -7,7 +7,7 @@ from typing import Final
 from kscale.effects import SECOND, GetScale, Moment, Progress, StepsOf
 from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
 from kscale.vpa.model.aggregates import AggregateKey
-from kscale.vpa.model.pods import PodState
+from kscale.vpa.model.pods import LabelSet, PodState
 from kscale.vpa.model.state import RecommenderState, VpaKey
 from kscale.vpa.target import topmost_steps
 
@@ -45,9 +45,16 @@ def _contributive(
     """Aggregates that an active pod, or a pod whose VPA's target still exists, may feed."""
     alive: dict[VpaKey, bool] = {}
     keys: set[AggregateKey] = set()
+    told: dict[LabelSet, set[str]] = {}  # of many pods that are alike once
     for pod in state.pods.values():
         if not pod.active and not (yield from _controller_exists(state, pod, controllers, progress, alive)):
             continue
+        known = told.get(pod.label_set)
+        if known is None:
+            known = told[pod.label_set] = set()
+        elif pod.containers.keys() <= known:
+            continue
+        known.update(pod.containers)
         keys.update(AggregateKey(pod.namespace, container, pod.label_key) for container in pod.containers)
     return keys
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,13 @@ from kscale.vpa.metrics import Tally
 from kscale.vpa.model.aggregates import Aggregate
 from kscale.vpa.model.samples import Recommended, add_grid, compare
 from kscale.vpa.model.state import RecommenderState
-from kscale.vpa.model.usage import CPU_SAMPLE, OOM, ContainerName, Usage
+from kscale.vpa.model.usage import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ContainerName, Usage
 from kscale.vpa.quality import Quality
 
 _Slots = npt.NDArray[np.int32]
 _Numbers = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
+_Where = _Numbers | slice
 
 __all__ = ["UsageError", "add_usage", "slot_of"]
 
@@ -58,6 +60,9 @@ def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quali
     taker = _Taker(state, usage, slot, resolved, quality)
     if isinstance(usage.kind, int) and all_known:
         return [error for _, error in taker.take(usage.kind, None)]
+    if all_known and (turns := _by_turns(usage.kind)):
+        errors = [error for kind, where in turns for error in taker.take(kind, where)]
+        return [error for _, error in sorted(errors, key=itemgetter(0))]
     known = slot >= 0
     kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
     refused, dropped = resolved.refused, resolved.dropped
@@ -71,7 +76,19 @@ def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quali
         wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
         if len(wanted):
             errors += taker.take(kinds, wanted)
-    return [error for _, error in sorted(errors, key=lambda pair: pair[0])]
+    return [error for _, error in sorted(errors, key=itemgetter(0))]
+
+
+def _by_turns(kinds: _Bytes | int) -> Sequence[tuple[int, slice]]:
+    """(kind, where) of samples of CPU and of memory that take turns, as a scrape has them; else none."""
+    if (
+        isinstance(kinds, int)
+        or len(kinds) % 2
+        or (kinds[::2] != CPU_SAMPLE).any()
+        or (kinds[1::2] != MEMORY_SAMPLE).any()
+    ):
+        return ()
+    return (CPU_SAMPLE, slice(0, len(kinds), 2)), (MEMORY_SAMPLE, slice(1, len(kinds), 2))
 
 
 def slot_of(state: RecommenderState, name: ContainerName, now: Moment) -> int:
@@ -142,14 +159,12 @@ class _Taker:
         self._resolved = resolved
         self._quality = quality
 
-    def take(
-        self, kinds: npt.NDArray[np.uint8] | int, where: npt.NDArray[np.int64] | None
-    ) -> list[tuple[int, UsageError]]:
+    def take(self, kinds: npt.NDArray[np.uint8] | int, where: _Where | None) -> list[tuple[int, UsageError]]:
         """Samples of CPU only, or of anything else only: those at ``where``, or all of them. The refusals."""
         usage = self._usage
         container, time, value, kind = self._slot, usage.time, usage.value, kinds
         if where is not None:
-            container, time, value = self._slot[where], usage.time[where], usage.value[where]
+            container, time, value = np.ascontiguousarray(self._slot[where]), usage.time[where], usage.value[where]
             kind = kinds if isinstance(kinds, int) else kinds[where]
         status = np.empty(len(container), np.uint8)
         time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
@@ -160,7 +175,7 @@ class _Taker:
             self._take_memory(container, time, value, status, kind, where)
         errors = []
         for position in np.flatnonzero(status).tolist():
-            i = position if where is None else int(where[position])
+            i = position if where is None else int(_rows(where)[position])
             number = kind if isinstance(kind, int) else int(kind[position])
             errors.append((i, _refusal(usage, i, number, int(status[position]))))
         return errors
@@ -192,7 +207,7 @@ class _Taker:
         )
         self._compare(where, status, taken, oom, False)
 
-    def _compare(self, where: _Numbers | None, status: _Bytes, taken: _Numbers, oom: _Bytes | None, cpu: bool) -> None:
+    def _compare(self, where: _Where | None, status: _Bytes, taken: _Numbers, oom: _Bytes | None, cpu: bool) -> None:
         """Has it said how samples compare with what was recommended when they came: worked out when somebody looks."""
         if self._quality is None:
             return
@@ -205,11 +220,15 @@ class _Taker:
             accepted: _Numbers | slice = slice(None)
             if status.any():
                 accepted = np.flatnonzero(status == 0)
-            rows = np.arange(len(status))[accepted] if where is None else where[accepted]
+            rows = np.arange(len(status))[accepted] if where is None else _rows(where)[accepted]
             killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
             compare(aggregate[container[rows]], taken[accepted], killed, cpu, recommended, Quality(into))
 
         self._quality.into.later(tell)
+
+
+def _rows(where: _Where) -> _Numbers:
+    return np.arange(where.start, where.stop, where.step) if isinstance(where, slice) else where
 
 
 def _refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:

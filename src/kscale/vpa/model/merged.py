@@ -33,8 +33,10 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> Merged:
     rows: list[int] = []
     for vpa in vpas:
         local: dict[str, int] = {}
-        parts = [(key.container, aggregate.row) for key, aggregate in sorted(vpa.aggregates.items(), key=_key)]
-        parts += [(name, vpa.initial_states[name].row) for name in sorted(vpa.initial_states)]
+        own = vpa.aggregates.items() if len(vpa.aggregates) < 2 else sorted(vpa.aggregates.items(), key=_key)
+        parts = [(key.container, aggregate.row) for key, aggregate in own]
+        if vpa.initial_states:
+            parts += [(name, vpa.initial_states[name].row) for name in sorted(vpa.initial_states)]
         for name, row in parts:
             if name not in local:
                 local[name] = len(names)

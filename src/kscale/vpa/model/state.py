@@ -73,7 +73,7 @@ class RecommenderState:
         self.places = Places()
         self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
         """Of some VPAs the target, what it is and the selector that it has."""
-        self._slots: dict[Vpa, tuple[list[tuple[str, int]], VpaSlots]] = {}
+        self._slots: dict[Vpa, tuple[int, list[tuple[str, int]], VpaSlots]] = {}
         self._sources: Counter[tuple[str, ...]] = Counter()
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._label_sets: dict[tuple[str, str], LabelSet] = {}
@@ -136,7 +136,9 @@ class RecommenderState:
 
     def slots_of(self, vpa: Vpa) -> VpaSlots:
         """Where the store keeps the containers that feed what a VPA knows, those of its pods by name of the pod."""
-        placed, found = self._slots.get(vpa, (None, None))
+        all_placed, placed, found = self._slots.get(vpa, (None, None, None))
+        if found is not None and all_placed == self.placed:
+            return found
         now = [(each.key, each.placed) for each in vpa.label_sets.values()]
         if found is None or placed != now:
             slots: list[int] = []
@@ -149,7 +151,7 @@ class RecommenderState:
                         slots.append(container.slot)
                         number.append(names.setdefault(name, len(names)))
             found = VpaSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
-            self._slots[vpa] = now, found
+        self._slots[vpa] = self.placed, now, found
         return found
 
     def _place(self, label_set: LabelSet) -> None:

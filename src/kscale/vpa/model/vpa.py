@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kscale.effects import ZERO_TIME, Moment, to_text
+from kscale.objects.base import ResourceList
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import (
     PodResourcePolicy,
@@ -18,6 +20,7 @@ from kscale.objects.vpa import (
 )
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey
 from kscale.vpa.model.pods import LabelSet
+from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.quality import Quality
 
 __all__ = [
@@ -26,6 +29,9 @@ __all__ = [
     "FETCHING_HISTORY",
     "NO_PODS_MATCHED",
     "RECOMMENDATION_PROVIDED",
+    "Capped",
+    "Compared",
+    "Shown",
     "Vpa",
     "observe",
 ]
@@ -35,6 +41,32 @@ NO_PODS_MATCHED: Final = "NoPodsMatched"
 FETCHING_HISTORY: Final = "FetchingHistory"
 CONFIG_UNSUPPORTED: Final = "ConfigUnsupported"
 CONFIG_DEPRECATED: Final = "ConfigDeprecated"
+
+
+class Shown(NamedTuple):
+    """What amounts are shown as: of each container its name, its controlled resources, and amounts (as
+    :mod:`kscale.vpa.logic.estimators` has them); ``recommendation`` is not post-processed."""
+
+    amounts: Sequence[tuple[str, tuple[str, ...], list[list[int]]]]
+    options: RecommenderOptions
+    recommendation: RecommendedPodResources
+
+
+class Capped(NamedTuple):
+    """What became of a recommendation (``raw``) under a policy and the largest that is allowed."""
+
+    raw: RecommendedPodResources
+    policy: PodResourcePolicy | None
+    most: ResourceList
+    recommendation: RecommendedPodResources
+
+
+class Compared(NamedTuple):
+    """Whether an observed recommendation and another one are the same."""
+
+    observed: RecommendedPodResources | None
+    other: RecommendedPodResources | None
+    same: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +95,14 @@ class Vpa:
     pod_count: int = 0
     """How many pods it selects."""
     checkpoint_written: Moment = ZERO_TIME
+    selector_text: str = field(init=False, default="")
+    shown: Shown | None = field(init=False, default=None, repr=False)
+    """This and what follows: what came of it last, which holds while it comes of the very same objects."""
+    capped: Capped | None = field(init=False, default=None, repr=False)
+    compared: Compared | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.selector_text = str(self.selector)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -72,18 +72,19 @@ class ContainerCheckpoints:
         if not found:
             return until
         which = np.concatenate([each.slot for each in found])
-        open_ = np.flatnonzero(store.window_end[which] > now)
-        if len(open_):
+        end = store.window_end[which]
+        is_open = end > now
+        if is_open.any():
             # All names of all VPAs one after the other, so that one look finds the rows of all containers.
             row_of = np.array(
                 [own[name] for each, own in zip(found, rows.values(), strict=True) for name in each.names], np.int64
             )
             begins = np.cumsum([0, *(len(each.names) for each in found)])[:-1]
-            owner = np.repeat(np.arange(len(found)), [len(each.slot) for each in found])[open_]
-            target = row_of[np.concatenate([each.name for each in found])[open_] + begins[owner]]
-            chosen = which[open_]
-            end = store.window_end[chosen]
-            peak = np.maximum(store.memory_peak[chosen], store.oom_peak[chosen]).astype(np.float64)
-            merged.memory.add_samples(target, peak, np.ones(len(open_)), end, subtract=True)
+            owner = np.repeat(np.arange(len(found)), [len(each.slot) for each in found])
+            name = np.concatenate([each.name for each in found])
+            if not is_open.all():
+                which, end, owner, name = which[is_open], end[is_open], owner[is_open], name[is_open]
+            peak = np.maximum(store.memory_peak[which], store.oom_peak[which]).astype(np.float64)
+            merged.memory.add_samples(row_of[name + begins[owner]], peak, np.ones(len(which)), end, subtract=True)
             np.minimum.at(until, owner, end)
         return until

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
+from operator import attrgetter
 from typing import Any, Final
 
 from kscale.effects import (
@@ -33,7 +34,13 @@ from kscale.snapshot.collector import collector_paused
 from kscale.vpa.logic import recommended_amounts
 from kscale.vpa.metrics import Tally
 from kscale.vpa.model import RecommenderState, Vpa
-from kscale.vpa.model.vpa import CONFIG_UNSUPPORTED, NO_PODS_MATCHED, RECOMMENDATION_PROVIDED
+from kscale.vpa.model.vpa import (
+    CONFIG_UNSUPPORTED,
+    NO_PODS_MATCHED,
+    RECOMMENDATION_PROVIDED,
+    Capped,
+    Compared,
+)
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.postprocess import apply_policy, integer_cpu
 from kscale.vpa.quality import Quality
@@ -91,7 +98,7 @@ def recommend_for(
     status has, and says so.
     """
     options = state.options
-    ordered = sorted(vpas, key=lambda vpa: vpa.key)
+    ordered = sorted(vpas, key=attrgetter("namespace", "name"))
     raw = dict(zip((vpa.key for vpa in ordered), recommended_amounts(state, ordered), strict=True))
     most = _global_max(options)
     results = []
@@ -99,10 +106,8 @@ def recommend_for(
         recommendation = raw[vpa.key] if advice is None else _advised(vpa, raw[vpa.key], advice, options)
         if options.cpu_integer_post_processor_enabled:
             recommendation = integer_cpu(recommendation, vpa.annotations)
-        capped = apply_policy(recommendation, vpa.resource_policy, most)
-        assert capped is not None  # as the recommendation is not
         had = vpa.has_recommendation
-        vpa.update_recommendation(capped, quality)
+        vpa.update_recommendation(_capped(vpa, recommendation, most), quality)
         if vpa.has_recommendation and not had:
             quality.into.observe(_LATENCY, {}, _waited(vpa, now))
         vpa.update_conditions(now)
@@ -117,9 +122,9 @@ def recommend_for(
                 namespace=vpa.namespace,
                 name=vpa.name,
                 status=status,
-                status_written=not same_status(vpa.observed_status, status),
+                status_written=not _says_the_same(vpa, status),
                 pod_count=vpa.pod_count,
-                selector=str(vpa.selector),
+                selector=vpa.selector_text,
             )
         )
     return results
@@ -132,6 +137,25 @@ def _advised(
     if own is None:
         return vpa.recommendation or RecommendedPodResources()
     return advised_amounts(raw, own, options)
+
+
+def _capped(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) -> RecommendedPodResources:
+    """A recommendation within the policy, and within the largest that is allowed."""
+    known = vpa.capped
+    if known is None or known.raw is not raw or known.policy is not vpa.resource_policy or known.most != most:
+        found = apply_policy(raw, vpa.resource_policy, most)
+        assert found is not None  # as the recommendation is not
+        known = vpa.capped = Capped(raw, vpa.resource_policy, most, found)
+    return known.recommendation
+
+
+def _says_the_same(vpa: Vpa, status: VerticalPodAutoscalerStatus) -> bool:
+    """:func:`same_status` of what was observed and of what it becomes."""
+    observed, known = vpa.observed_status, vpa.compared
+    one, other = observed.recommendation, status.recommendation
+    if known is None or known.observed is not one or known.other is not other:
+        known = vpa.compared = Compared(one, other, _same_recommendation(one, other))
+    return known.same and _same_rest(observed, status)
 
 
 def _write(result: VpaResult, diagnostics: list[str]) -> Machine:
@@ -203,10 +227,12 @@ def _count_objects(state: RecommenderState, tally: Tally) -> None:
 
 def same_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
     """``Semantic.DeepEqual``: quantities by value, times by instant, absent equals empty."""
-    return (
-        a.observed_generation == b.observed_generation
-        and _same_recommendation(a.recommendation, b.recommendation)
-        and (a.conditions == b.conditions or _instants(a.conditions) == _instants(b.conditions))
+    return _same_rest(a, b) and _same_recommendation(a.recommendation, b.recommendation)
+
+
+def _same_rest(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
+    return a.observed_generation == b.observed_generation and (
+        a.conditions == b.conditions or _instants(a.conditions) == _instants(b.conditions)
     )
 
 
