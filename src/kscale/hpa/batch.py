@@ -40,7 +40,7 @@ from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
 from kscale.hpa.gathering import gather_metrics, gather_scales
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import UNCHANGED, Decided, reconcile
+from kscale.hpa.reconcile import UNCHANGED, Concluded, Decided, reconcile
 from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.running import Running
 from kscale.hpa.scale_target import TargetScale
@@ -131,6 +131,7 @@ class _Batch:
         self.within = within
         self.until: Moment | None = None
         self.at = now
+        self.concluded: dict[int, Concluded] = {}
 
     def run(self) -> Steps[Reconciled]:
         """The whole."""
@@ -186,15 +187,18 @@ class _Batch:
         before = self.before
         if before is None or not before.rows or self.keys != before.chosen.observed.keys:
             return [None] * len(self.hpas)
-        found: list[DecidedRow | None] = []
+        found: list[DecidedRow | None] = [None] * len(self.hpas)
         for row, known in enumerate(before.rows):
             scale = self.given.scales[row]
             if known is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
-                found.append(None)
                 continue
-            target = TargetScale(scale, self.chosen.references.resources[row][0])
+            target, hpa = TargetScale(scale, self.chosen.references.resources[row][0]), self.hpas[row]
             replicas = self.replicas[slice(*self.metrics[row])]
-            found.append(known.again(self.hpas[row], target, replicas, self.normalized[row]))
+            if known.concludes(hpa, target, replicas, self.normalized[row]):
+                if replicas == known.replicas:
+                    found[row] = known.again(hpa)
+                else:
+                    self.concluded[row] = known.concluded
         return found
 
     def _begin(self, row: int) -> Running:
@@ -204,11 +208,13 @@ class _Batch:
         if known is not None and not rescales:
             target = TargetScale(known.scale, self.chosen.references.resources[row][0])
             state = _registered(self.chosen.rest[row])
-            decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
-            out = Running(row, decided.rest(), self.at, [], decided.observations, by_columns=True)
+            concluded = self.concluded.get(row)
+            decided = Decided(hpa, state, known, target, now=self.at, options=self.options, concluded=concluded)
+            out = Running(row, decided.write(), self.at, [], decided.observations, by_columns=True)
+            concluded = concluded or decided.concluded
             counted = [*decided.observations, *UNCHANGED]
             replicas = self.replicas[slice(*self.metrics[row])]
-            self.rows[row] = DecidedRow(hpa, target, replicas, self.normalized[row], None, counted)
+            self.rows[row] = DecidedRow(hpa, target, replicas, self.normalized[row], None, counted, concluded)
             if not decided.writes:
                 out.observations, out.record = counted, decided.ended()
                 out.begun = True
@@ -298,7 +304,7 @@ class _Batch:
         while running.action is not None:
             yield from self._tell(progress, running)
             outcome = yield from progress.act(running.action)
-            running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late), answer)
+            running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
         yield from self._tell(progress, running)
         yield from progress.observe(*running.observations)  # once, and what it did is done by then
 

@@ -88,7 +88,7 @@ class BatchSelectors:
             keys is self._keys
             and selectors is self._others
             and (selectors is None or selectors.version == self._version)
-            and any(rest is each for each in self._rests)
+            and (any(rest is each for each in self._rests) or _select_alike(rest, self._rests[0]))
             and np.array_equal(metrics, self._metrics)
             and (texts is self.texts or texts == self.texts)
         )
@@ -171,6 +171,14 @@ class BatchSelectors:
         if not problems and settled:  # of what came of them the same comes again
             self._rests[1:] = [out]
         return out
+
+
+def _select_alike(one: Sequence[HPAState], other: Sequence[HPAState]) -> bool:
+    """Whether states, those of the same HPAs, say the same of selectors."""
+    return all(
+        mine is theirs or (mine.registered == theirs.registered and mine.selector == theirs.selector)
+        for mine, theirs in zip(one, other, strict=True)
+    )
 
 
 def _is_valid(selector: str) -> bool:

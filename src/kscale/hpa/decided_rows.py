@@ -10,6 +10,7 @@ import msgspec
 
 from kscale.effects import Observation
 from kscale.hpa.behavior import Normalized
+from kscale.hpa.reconcile import Concluded
 from kscale.hpa.scale_target import TargetScale
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 
@@ -21,7 +22,7 @@ class DecidedRow(NamedTuple):
 
     ``hpa``, ``target``; ``replicas``: what the calculator says of each metric (size, utilization, usage);
     ``normalized``: what became of the proposal; ``written``: the status that was written, None: none had to be;
-    ``observations``: what is counted where nothing is written.
+    ``observations``: what is counted where nothing is written; ``concluded``: what else was said of it.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -30,30 +31,35 @@ class DecidedRow(NamedTuple):
     normalized: Normalized
     written: HorizontalPodAutoscalerStatus | None
     observations: Sequence[Observation]
+    concluded: Concluded
 
-    def again(
+    def concludes(
         self,
         hpa: HorizontalPodAutoscaler,
         target: TargetScale,
         replicas: Sequence[tuple[int, int, int]],
         normalized: Normalized,
-    ) -> DecidedRow | None:
-        """What comes of this now, if the same is decided as before, so that nothing has to be written; None: more may
-        come of it.
+    ) -> bool:
+        """Whether the same is concluded as before, however much was measured: nothing is said of it that the status
+        does not say already, but for that.
 
-        What is decided follows from these four. Of a status that already says it no condition changes; what is counted
-        goes by the size that the status said before (``_labels`` of metrics)."""
+        What is concluded follows from these four. Of a status that already says it no condition changes; what is
+        counted goes by the size that the status said before (``_labels`` of metrics)."""
         if target.scale is not self.target.scale or target.resource != self.target.resource:
-            return None
-        if replicas != self.replicas or normalized != self.normalized:
-            return None
+            return False
+        if normalized != self.normalized:
+            return False
+        if replicas != self.replicas and [each[0] for each in replicas] != [each[0] for each in self.replicas]:
+            return False
         if self.written is None:
-            return self if hpa is self.hpa else None
-        if hpa.status.current_replicas != self.hpa.status.current_replicas:
-            return None
-        if not is_as_left(hpa, self.hpa, self.written):
-            return None
-        return self._replace(hpa=hpa, written=None)
+            return hpa is self.hpa
+        return hpa.status.current_replicas == self.hpa.status.current_replicas and is_as_left(
+            hpa, self.hpa, self.written
+        )
+
+    def again(self, hpa: HorizontalPodAutoscaler) -> DecidedRow:
+        """What comes of an HPA of which the same is concluded, and was measured: nothing has to be written."""
+        return self if self.written is None else self._replace(hpa=hpa, written=None)
 
 
 def is_as_left(

@@ -82,7 +82,8 @@ class Observed:
         keys = before.keys
         named = list(map("/".join, map(_name, fresh)))
         if not kept.in_place or named != [keys[row] for row in kept.fresh.tolist()]:
-            keys = keys_of(known)
+            now = keys_of(known)
+            keys = keys if now == keys else now
         return cls(given, known, keys, scales, pods, metrics, selectors, mapper, kept)
 
 
@@ -157,6 +158,8 @@ def _read_hpa(given: Any) -> HorizontalPodAutoscaler:
 
 
 _name = attrgetter("metadata.namespace", "metadata.name")
+_spec = attrgetter("spec")
+_conditions = attrgetter("status.conditions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +236,12 @@ def choose(observed: Observed, state: ControllerState, options: HPAOptions, befo
         scales = read_scales(observed.scales, hpas, observed.keys, references)
         conditions = conditions_of(hpas)
     else:
-        specs = read_specs(hpas, options, before.specs, kept)
-        references = target_references(hpas, observed.mapper, before.references, kept)
+        last = before.observed.hpas
+        kept_specs, kept_conditions = (_parts_kept(kept, part, hpas, last) for part in (_spec, _conditions))
+        specs = read_specs(hpas, options, before.specs, kept_specs)
+        references = target_references(hpas, observed.mapper, before.references, kept_specs)
         scales = read_scales(observed.scales, hpas, observed.keys, references, before.scales)
-        conditions = conditions_of(hpas, before.memory.conditions, kept)
+        conditions = conditions_of(hpas, before.memory.conditions, kept_conditions)
     histories, rest = _remembered(observed.keys, state)
     memory = Memory(histories, conditions)
     nothing = np.zeros(n, np.int64)
@@ -264,6 +269,16 @@ def choose(observed: Observed, state: ControllerState, options: HPAOptions, befo
     rows = metrics[targets.selector_error[metrics] == 0]
     at = MetricTargets(rows, chosen.group[rows], scales.current[rows], scales.status[rows])
     return Chosen(observed, options, specs, references, scales, targets, memory, rest, selected, at, chosen)
+
+
+def _parts_kept(
+    kept: KeptRows,
+    part: Callable[[HorizontalPodAutoscaler], Any],
+    now: Sequence[HorizontalPodAutoscaler],
+    before: Sequence[HorizontalPodAutoscaler],
+) -> KeptRows:
+    """Which rows have the very same object as a part: of an HPA with a new status the spec mostly is the old one."""
+    return kept if kept.all else KeptRows.of(list(map(part, now)), list(map(part, before)))
 
 
 def _rules_of(rules: Rules, which: NDArray[np.int32]) -> Rules:

@@ -23,11 +23,12 @@ from kscale.hpa.metric_sources import (
 )
 from kscale.hpa.metrics import METRIC_COMPUTATION_DURATION, METRIC_COMPUTATIONS, seconds
 from kscale.hpa.metrics_client import RESTMetricsClient
+from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile_pass import Pass
 from kscale.hpa.replica_calculator import ReplicaCalculator
-from kscale.objects.autoscaling import MetricStatus, Scale
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricStatus, Scale
 
-__all__ = ["Proposals", "propose", "propose_known"]
+__all__ = ["Proposals", "measured", "propose", "propose_known"]
 
 _UNABLE: Final = "the HPA was unable to compute the replica count: "
 
@@ -81,6 +82,21 @@ def propose_known(now: Pass, scale: Scale, known: Sequence[Replicas]) -> tuple[P
         observations.append(Observation(name=METRIC_COMPUTATIONS, labels=labels))
         observations.append(seconds(METRIC_COMPUTATION_DURATION, now.now, now.now, labels))
     return _concluded(now, found, scale.spec.replicas), observations
+
+
+def measured(
+    hpa: HorizontalPodAutoscaler, known: Sequence[Replicas], options: HPAOptions
+) -> tuple[tuple[MetricProposal, ...], tuple[MetricStatus, ...]]:
+    """(proposals, statuses) of the metrics of an HPA, where it is known what the calculator says of each, none of it an
+    error."""
+    found: list[MetricProposal] = []
+    for spec, replicas in zip(hpa.spec.metrics or (), known, strict=True):
+        source = source_of(spec, options)
+        assert source is not None  # the calculator has an answer
+        proposal = proposal_of(source, replicas)
+        assert isinstance(proposal, MetricProposal)  # as that is no error
+        found.append(proposal)
+    return tuple(found), tuple([each.status for each in found])
 
 
 def _concluded(now: Pass, found: Sequence[MetricProposal | MetricError], current: int) -> Proposals:

@@ -13,9 +13,12 @@ Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from kscale.effects import (
     Emit,
@@ -35,7 +38,7 @@ from kscale.effects import (
 from kscale.hpa.behavior import Normalized, normalize, store_event
 from kscale.hpa.conditions import LIMITS, STABILIZED, find
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.metric_proposals import Proposals, propose, propose_known
+from kscale.hpa.metric_proposals import Proposals, measured, propose, propose_known
 from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.metrics import DESIRED_REPLICAS, RECONCILIATION_DURATION, RECONCILIATIONS, STALE_SYNC_SKIPS, seconds
 from kscale.hpa.options import HPAOptions
@@ -49,7 +52,7 @@ from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["UNCHANGED", "Decided", "Reconciling", "reconcile"]
+__all__ = ["UNCHANGED", "Concluded", "Decided", "Reconciling", "reconcile"]
 
 Reconciling = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
@@ -101,12 +104,21 @@ def reconcile(
     return _Reconcile(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
 
 
+class Concluded(NamedTuple):
+    """What was said of an HPA whose size stays: the proposal, why a size would change, and what was counted."""
+
+    proposal: int | None
+    reason: str
+    observations: Sequence[Observation]
+
+
 class Decided:
     """The reconcile of an HPA that was decided over columns, as far as it gets without the world.
 
     ``hpa``, ``state``, ``now``, ``options``: as :func:`reconcile` has them; ``target``: the scale that ``known`` was
-    decided by. Its selector is where others look for it. ``observations``: what it has counted; ``writes``: whether a
-    size or a status is to be written.
+    decided by. Its selector is where others look for it. ``concluded``: the same is, as before: its status says that
+    already, and only what was measured is another. ``observations``: what it has counted; ``writes``: whether a size or
+    a status is to be written.
     """
 
     __slots__ = ("_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
@@ -120,9 +132,15 @@ class Decided:
         *,
         now: Moment,
         options: HPAOptions,
+        concluded: Concluded | None = None,
     ) -> None:
         self._reconcile = of = _Reconcile(Pass(hpa, state, hpa.status, now, options, Progress(now)), None, known)
         self._target = target
+        if concluded is not None:
+            self._desired, self._rescales = of.conclude(target.scale, known, concluded), False
+            self.observations = list(concluded.observations)
+            self.writes = of.now.has_news()
+            return
         self._desired, self.observations = of.decide_known(target.scale, known)
         self._rescales = self._desired != target.scale.spec.replicas
         if not self._rescales:
@@ -135,6 +153,19 @@ class Decided:
         if self._rescales:
             return of.resize(self._target, self._desired)
         return of.write() if self.writes else of.end()
+
+    def write(self) -> StepsOf[WriteStatus | Emit, Reconciliation]:
+        """:meth:`rest` where only the status is written; what it counts at its end is added to ``observations``."""
+        of = self._reconcile
+        pending = yield from of.write_news()
+        self.observations += of.counted()
+        return of.ended(pending)
+
+    @property
+    def concluded(self) -> Concluded:
+        """What is said of one whose size stays."""
+        of = self._reconcile
+        return Concluded(of.proposal, of.reason, tuple(self.observations))
 
     def ended(self) -> Reconciliation:
         """What :meth:`rest` returns where nothing is written: it waits for nothing then, and counts
@@ -187,9 +218,15 @@ class _Reconcile:
         yield from progress.observe(seconds(RECONCILIATION_DURATION, self.now.now, progress.now, labels))
         return self._result(error)
 
-    def ended(self) -> Reconciliation:
-        """What :meth:`end` returns where nothing failed."""
-        return self._result("")
+    def counted(self) -> tuple[Observation, Observation]:
+        """What :meth:`end` counts where counting takes no time."""
+        labels = {"action": self.action, "error": self.error_class}
+        took = seconds(RECONCILIATION_DURATION, self.now.now, self.now.progress.now, labels)
+        return Observation(name=RECONCILIATIONS, labels=labels), took
+
+    def ended(self, error: str = "") -> Reconciliation:
+        """What :meth:`end` returns."""
+        return self._result(error)
 
     def _stale(self, seen_version: str | None) -> str:
         """The error of an object older than what this controller wrote; a fresh one clears the record."""
@@ -264,6 +301,26 @@ class _Reconcile:
         self.metrics, self.statuses = found.each, found.statuses
         return self._size(scale.spec.replicas, found), observations
 
+    def conclude(self, scale: Scale, known: Known, concluded: Concluded) -> int:
+        """The size, where the status says already what :meth:`decide_known` and :meth:`settle` would, but for what was
+        measured."""
+        now = self.now
+        state, options = now.state, now.options
+        written = state.written
+        now.state = HPAState(
+            recommendations=known.normalized.recommendations,
+            scale_up_events=state.scale_up_events,
+            scale_down_events=state.scale_down_events,
+            selector=state.selector if options.legacy else scale.status.selector,
+            registered=state.registered,
+            written=None if written is not None and written.uid == now.hpa.metadata.uid else written,
+        )
+        self.metrics, self.statuses = measured(now.hpa, known.replicas, options)
+        self.normalized, self.proposal, self.reason = known.normalized, concluded.proposal, concluded.reason
+        self.current = self.desired = scale.spec.replicas
+        now.status = replace(now.status, current_metrics=list(self.statuses) or None)
+        return self.current
+
     def resize(
         self, target: TargetScale, desired: int, pending: str = ""
     ) -> StepsOf[GetScale | PutScale | WriteStatus | Wait | Emit | Observe, Reconciliation]:
@@ -292,11 +349,15 @@ class _Reconcile:
 
     def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, Reconciliation]:
         """Writes the status, which says something new."""
+        return (yield from self.end((yield from self.write_news()) or pending))
+
+    def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
+        """The same, but for the end; what failed."""
         error = yield from self.now.write_news()
-        if error:
-            self.error_class = "internal"
-            pending = f"failed to update status for {self.now.hpa.metadata.name}: {error}"
-        return (yield from self.end(pending))
+        if not error:
+            return ""
+        self.error_class = "internal"
+        return f"failed to update status for {self.now.hpa.metadata.name}: {error}"
 
     def _minimum(self) -> int:
         minimum = self.now.hpa.spec.min_replicas
