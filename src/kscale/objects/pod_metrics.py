@@ -17,6 +17,7 @@ from kscale._native import _names, _pod_metrics
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import from_json
 from kscale.objects.durations import parse_duration
+from kscale.objects.joined_lists import JoinedLists
 from kscale.objects.metrics import ContainerMetrics, MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.numbered_texts import NumberedTexts
 from kscale.objects.quantity import DECIMAL_SI, Quantity, QuantityError
@@ -44,12 +45,13 @@ class PodUsage:
     - ``time`` int64[n]: when it was measured, ``window`` int64[n]: over which time; nanoseconds, the lowest int64 where
       there is no time;
     - ``ends`` int64[n]: behind the last container of each; ``container`` int32[k]: names in ``containers``;
-    - amounts by resource: :meth:`samples`, :meth:`columns`, :meth:`whole`; ``whole_units``: what is odd about them.
+    - amounts by resource: :meth:`samples`, :meth:`columns`, :meth:`whole`; ``whole_units``: what is odd about them;
+    - ``parts``: what it was joined of, whose pods are its own, in order; none of them was joined itself.
     """
 
     __slots__ = (
-        "_amount", "_names", "_parts", "_present", "_table", "container", "containers", "ends", "keys", "label_sets",
-        "labels", "namespace", "namespaces", "resources", "time", "whole_units", "window",
+        "_amount", "_names", "_present", "_table", "container", "containers", "ends", "keys", "label_sets", "labels",
+        "namespace", "namespaces", "parts", "resources", "time", "whole_units", "window",
     )  # fmt: skip
 
     def __init__(
@@ -76,8 +78,8 @@ class PodUsage:
         self.resources = resources
         self._amount, self._present, self.whole_units = amount, present, whole or WholeUnits()
         self._table: _names.NameTable | None = None
-        self._names: list[tuple[str, str, str]] | None = None
-        self._parts: Sequence[PodUsage] = ()
+        self._names: Sequence[tuple[str, str, str]] | None = None
+        self.parts: Sequence[PodUsage] = ()
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, source: str = "") -> PodUsage:
@@ -246,7 +248,7 @@ class PodUsage:
             [_concatenated([present for _, present in column], np.uint8) for column in columns],
             whole,
         )
-        out._parts = tuple(parts)
+        out.parts = tuple(chain.from_iterable(part.parts or (part,) for part in parts))
         return out
 
     def __len__(self) -> int:
@@ -268,19 +270,20 @@ class PodUsage:
             self._table = _names.NameTable(self.keys)
         return self._table.rows(keys)
 
-    def container_names(self) -> list[tuple[str, str, str]]:
-        """(namespace, pod, container) of each container; one list for all that are known to be of the same pods. What
-        was joined has those of its parts."""
-        if self._names is None and self._parts:
-            self._names, self._parts = [name for part in self._parts for name in part.container_names()], ()
+    def container_names(self) -> Sequence[tuple[str, str, str]]:
+        """(namespace, pod, container) of each container; one sequence for all that are known to be of the same pods.
+        That of what was joined is joined of those of its parts (:class:`~kscale.objects.joined_lists.JoinedLists`)."""
         if self._names is None:
-            counts = np.diff(self.ends, prepend=0).tolist()
-            pods = [key.partition("/") for key, count in zip(self.keys, counts, strict=True) for _ in range(count)]
-            self._names = [
-                (namespace, pod, self.containers[number])
-                for (namespace, _, pod), number in zip(pods, self.container.tolist(), strict=True)
-            ]
+            self._names = JoinedLists([part.container_names() for part in self.parts]) if self.parts else self._made()
         return self._names
+
+    def _made(self) -> list[tuple[str, str, str]]:
+        counts = np.diff(self.ends, prepend=0).tolist()
+        pods = [key.partition("/") for key, count in zip(self.keys, counts, strict=True) for _ in range(count)]
+        return [
+            (namespace, pod, self.containers[number])
+            for (namespace, _, pod), number in zip(pods, self.container.tolist(), strict=True)
+        ]
 
     def samples(self, resource: str, rows: NDArray[np.int64], container: str = "") -> Samples:
         """What the pods of some rows use, of one container or of all; negative rows: of none.
@@ -341,7 +344,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, np.full_like(self.time, time),
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
         )  # fmt: skip
-        out._table, out._names, out._parts = self._table, self._names, self._parts
+        out._table, out._names, out.parts = self._table, self._names, self.parts
         return out
 
     def with_changes(self, changes: PodUsage) -> PodUsage:
@@ -372,7 +375,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
             self.container, self.containers, self.resources, amount, present, whole,
         )  # fmt: skip
-        out._table, out._names, out._parts = self._table, self._names, self._parts
+        out._table, out._names, out.parts = self._table, self._names, self.parts
         return out
 
 

@@ -91,7 +91,7 @@ def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) ->
     if len(objects) > 1:
         joined = PodUsage.joined([PodUsage.of(objects[:1]), PodUsage.of(objects[1:])])
         same(joined, slow)
-        assert joined.container_names() == slow.container_names()
+        assert list(joined.container_names()) == slow.container_names()
 
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))

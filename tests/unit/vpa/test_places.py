@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.effects import Progress
-from kscale.vpa import RecommenderState, fork_state
+from kscale.objects.joined_lists import JoinedLists
+from kscale.vpa import RecommenderState, fork_state, save_state
 from kscale.vpa.controllers import Controllers
+from kscale.vpa.model import UsageError, add_usage
 from kscale.vpa.model.intake import slot_of
+from kscale.vpa.model.usage import CPU_SAMPLE, Usage
 from kscale.vpa.recommender.load_vpas import load_vpas_steps
 from kscale.vpa.scales import without_asking
 from unit.vpa.builders import controller, vpa
@@ -64,3 +70,26 @@ def test_containers_are_where_they_would_be_found(what: list[object]) -> None:
             mine, theirs = state.slots_of(vpa_), anew.slots_of(anew.vpas[vpa_.key])
             assert (mine.slot.tolist(), mine.names) == (theirs.slot.tolist(), theirs.names)
             assert mine.name.tolist() == theirs.name.tolist()
+
+
+LISTS = [[name] for name in NAMES]
+untold = st.sets(st.sampled_from(range(len(LISTS))), max_size=2)
+
+
+def take(state: RecommenderState, lists: list[list[tuple[str, str, str]]], at: int) -> list[UsageError]:
+    """Usage of each container at a moment: what is refused."""
+    names = JoinedLists(lists)
+    time, value = np.full(len(names), at), np.arange(len(names), dtype=np.int64)
+    return add_usage(state, Usage(names, np.arange(len(names), dtype=np.int32), time, value, CPU_SAMPLE), at)
+
+
+@given(st.lists(st.tuples(comes | st.sampled_from(PODS) | st.integers(0, 3), untold)))
+def test_usage_of_lists_that_were_told_of_before_goes_where_that_of_new_ones_does(what: list[Any]) -> None:
+    state, anew = world(), world()
+    for step, (each, without) in enumerate(what):
+        for one in (state, anew):
+            happen(one, each)
+        lists = [names for number, names in enumerate(LISTS) if number not in without]
+        for at in (T0 + 2 * step, T0 + 2 * step + 1):  # what is found the first time is known the second
+            assert take(state, lists, at) == take(anew, [list(names) for names in lists], at)
+        assert save_state(state) == save_state(anew)

@@ -2,36 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from kscale.objects.joined_lists import JoinedLists
 from kscale.vpa.model.aggregates import Aggregate
 from kscale.vpa.model.usage import ContainerName
 
 __all__ = ["Places"]
 
 _NUMBER: Final = 32  # bits
+_FEW: Final = 1024
+_Names = Sequence[ContainerName]
+_Found = npt.NDArray[np.int64]
+_NOTHING: Final = np.empty(0, np.int64)
 
 
 class Places:
     """Of containers by name, until they may be elsewhere. ``aggregates``: those that one of them feeds, or fed before,
-    by number."""
+    by number.
 
-    __slots__ = ("_known", "_numbers", "aggregates")
+    Lists that were joined are remembered: of those that are asked for again, only what has moved is looked up.
+    """
+
+    __slots__ = ("_known", "_lists", "_moved", "_numbers", "aggregates")
 
     def __init__(self) -> None:
         self._known: dict[ContainerName, int] = {}  # the slot in the upper half, the number in the lower
+        self._lists: dict[int, tuple[_Names, _Found]] = {}  # by identity, those that were asked for last
+        self._moved: list[int] = []  # slots of those that were forgotten since
         self._numbers: dict[int, int] = {}
         self.aggregates: list[Aggregate] = []
 
-    def look_up(self, names: Sequence[ContainerName]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def look_up(self, names: _Names) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """The slot of each, and the number of its aggregate, int32 each; -1: it is not known."""
-        found = np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
+        found = self._joined(names.parts) if isinstance(names, JoinedLists) else self._look_up(names)
         return (found >> _NUMBER).astype(np.int32), found.astype(np.int32)
+
+    def _look_up(self, names: _Names) -> _Found:
+        return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
+
+    def _joined(self, lists: Sequence[_Names]) -> _Found:
+        """What is known of several lists, one after the other."""
+        before = self._lists
+        now = {id(each): before.get(id(each)) or (each, self._look_up(each)) for each in lists}
+        found = _concatenated(now, lists)
+        doubtful = found < 0
+        if self._moved:
+            doubtful |= np.isin(found >> _NUMBER, self._moved)
+        if doubtful.any():
+            ends = np.cumsum([len(each) for each in lists])
+            for number in set(np.searchsorted(ends, np.flatnonzero(doubtful), side="right").tolist()):
+                each = lists[number]
+                now[id(each)] = each, self._look_up(each)
+            found = _concatenated(now, lists)
+        self._lists, self._moved = now, []
+        return found
 
     def keep(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
         """Notes where a container is; the number of its aggregate."""
@@ -44,8 +74,17 @@ class Places:
     def forget(self, names: Iterable[ContainerName]) -> None:
         """Some containers may be elsewhere."""
         for name in names:
-            self._known.pop(name, None)
+            held = self._known.pop(name, None)
+            if held is not None and self._lists:
+                self._moved.append(held >> _NUMBER)
+        if len(self._moved) > _FEW + len(self._known):  # nobody asks for these lists any more
+            self._lists, self._moved = {}, []
 
     def forget_all(self) -> None:
         """All may feed other aggregates."""
         self._known, self._numbers, self.aggregates = {}, {}, []
+        self._lists, self._moved = {}, []
+
+
+def _concatenated(known: Mapping[int, tuple[_Names, _Found]], lists: Sequence[object]) -> _Found:
+    return np.concatenate([_NOTHING, *(known[id(each)][1] for each in lists)])
