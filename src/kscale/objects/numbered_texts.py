@@ -31,6 +31,9 @@ class NumberedTexts:
         """Numbers of several columns, one after the other, each of its own texts, as places here: int32."""
         places = np.array([self.number(text) for _, texts in parts for text in texts], np.int32)
         numbers = np.concatenate([np.empty(0, np.int32), *(numbers for numbers, _ in parts)])
-        begins = np.cumsum([0, *(len(texts) for _, texts in parts)])[:-1]
+        lengths = [len(texts) for _, texts in parts]
+        begins = np.cumsum([0, *lengths])[:-1]
+        if np.array_equal(places, np.arange(len(places)) - np.repeat(begins, lengths)):
+            return numbers  # each has its texts where they are here
         found: NDArray[np.int32] = places[numbers + np.repeat(begins, [len(numbers) for numbers, _ in parts])]
         return found

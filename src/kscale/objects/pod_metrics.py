@@ -56,7 +56,7 @@ class PodUsage:
 
     def __init__(
         self,
-        keys: list[str],
+        keys: Sequence[str],
         namespace: NDArray[np.int32],
         namespaces: list[str],
         labels: NDArray[np.int32],
@@ -230,13 +230,16 @@ class PodUsage:
             at += len(part.container)
         pods = [len(part) for part in parts]
         labels = _concatenated([part.labels for part in parts], np.int32)
+        without = np.flatnonzero(labels < 0)
+        labels += np.repeat(np.array(labelled, np.int32), pods)
+        labels[without] = -1
         resources = [*dict.fromkeys(name for part in parts for name in part.resources)]
         columns = [[_told(part, name) for part in parts] for name in resources]
         out = cls(
-            [*chain.from_iterable(part.keys for part in parts)],
+            JoinedLists([part.keys for part in parts]),
             namespaces.joined([(part.namespace, part.namespaces) for part in parts]),
             namespaces.texts,
-            np.where(labels < 0, -1, labels + np.repeat(np.array(labelled, np.int32), pods)).astype(np.int32),
+            labels,
             label_sets,
             _concatenated([part.time for part in parts], np.int64),
             _concatenated([part.window for part in parts], np.int64),

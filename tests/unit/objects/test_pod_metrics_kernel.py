@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kscale._native import _pod_metrics
@@ -51,7 +51,7 @@ def document(items: Any) -> bytes:
 
 
 def same(left: PodUsage, right: PodUsage) -> None:
-    assert left.keys == right.keys
+    assert list(left.keys) == list(right.keys)
     for row in range(len(left)):
         one, other = left.item(row), right.item(row)
         assert one == other, row
@@ -92,6 +92,22 @@ def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) ->
         joined = PodUsage.joined([PodUsage.of(objects[:1]), PodUsage.of(objects[1:])])
         same(joined, slow)
         assert list(joined.container_names()) == slow.container_names()
+
+
+@given(st.lists(st.lists(items, max_size=2), min_size=1, max_size=5))
+def test_what_was_joined_is_what_all_are_together(given: list[list[dict[str, Any]]]) -> None:
+    assume(all(map(readable, given)))
+    parts = [[from_dict(each, PodMetrics) for each in part] for part in given]
+    joined, whole = (
+        PodUsage.joined(list(map(PodUsage.of, parts))),
+        PodUsage.of([each for part in parts for each in part]),
+    )
+    same(joined, whole)
+    assert list(joined.container_names()) == whole.container_names()
+    for resource in ("cpu", "memory", "gpu"):
+        assert joined.whole(resource).tolist() == whole.whole(resource).tolist()
+    for name in ("namespaces", "containers", "resources"):
+        assert getattr(joined, name) == getattr(whole, name)
 
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))

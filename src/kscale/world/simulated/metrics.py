@@ -135,8 +135,6 @@ class SimulatedMetrics:
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _Known] = {}
         self._joined: dict[GetMetric, _Joined] = {}
-        self._settled: dict[str, int] = {}
-        """By namespace of a question: up to which change of pods the rows of all its workloads are known."""
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME
         self._ends_before = min(max(pipeline.window, 0), 1)  # a window of no time has the value of its end
@@ -208,22 +206,20 @@ class SimulatedMetrics:
         parts: list[tuple[_Rows, Sequence[str]]] = []
         namespaces: list[str] = []
         values: list[Mapping[str, int]] = []
-        settled = self._settled.get(asked.namespace) == self._load.pods.count
-        complete = True
+        changes = self._load.pods.changes
         for key, used in last.used.items():
             names = [name for name in _RESOURCES if name in used]
             if not names or (asked.namespace and key[1] != asked.namespace):
                 continue
             told = {str(name): used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names}
-            known_rows = (self._rows.get(key) if settled else None) or self._rows_of(key, last.at)
-            complete = complete and known_rows.complete
-            for rows in known_rows.rows:
+            of_key = self._rows.get(key)
+            if of_key is None or not of_key.complete or of_key.changes != changes(key):
+                of_key = self._rows_of(key, last.at)
+            for rows in of_key.rows:
                 if selector is None or selector.matches(rows.labels or {}):
                     parts.append((rows, names))
                     namespaces.append(key[1])
                     values.append(told)
-        if complete:
-            self._settled[asked.namespace] = self._load.pods.count
         if not parts:
             return PodUsage.of([])
         known = self._joined.pop(asked, None)
