@@ -244,7 +244,7 @@ class _Asking:
                 return None  # each HPA has an error of its own
         before = self.before.get(source)
         again = None if before is None else before.again(usage, self.selected)
-        return again or join_usage(usage, self.pods, self.selected, self.wanted)
+        return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
 
     def _of_usage(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
         resource, container = str(key[1]), str(key[2]) if key[0] == "resource" else ""

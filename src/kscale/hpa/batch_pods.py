@@ -94,6 +94,12 @@ class BatchPods(Protocol):
         """The key of every pod, and its labels."""
         ...
 
+    def stamps(self) -> tuple[object, NDArray[np.int64]]:
+        """A stamp for each number, from 0 on, another one whenever anything of its pod changes or another pod has it;
+        -1: it stands for none. They are no other pod's anywhere where the same object is told beside; None: nobody
+        keeps any."""
+        ...
+
     def pod(self, row: int) -> Pod:
         """One of them as an object."""
         ...
@@ -165,6 +171,9 @@ class ListedPods:
 
     def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         return zip(self.keys, (pod.metadata.labels or {} for pod in self._pods), strict=True)
+
+    def stamps(self) -> tuple[object, NDArray[np.int64]]:
+        return None, np.empty(0, np.int64)
 
     def pod(self, row: int) -> Pod:
         return self._pods[row]
@@ -332,6 +341,9 @@ class IndexedPods:
         numbers = pods.label_numbers.tolist()
         sets = {number: pods.labels(number) or {} for number in set(numbers)}
         return zip(pods.keys, [sets[number] for number in numbers], strict=True)
+
+    def stamps(self) -> tuple[object, NDArray[np.int64]]:
+        return self._all.table_stamps
 
     def pod(self, row: int) -> Pod:
         return self._all.at(np.array([row], np.int64)).pod(0)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kscale.effects import SECOND, GetMetric
 from kscale.hpa.batch_pods import BatchPods, SelectedPods, ranges
 from kscale.hpa.calculation import wrap
+from kscale.hpa.placed_usage import PlacedUsage
 from kscale.hpa.pod_groups import SampleColumns
 from kscale.objects.core import ObjectReference
 from kscale.objects.durations import parse_duration
@@ -42,7 +43,7 @@ class JoinedUsage:
 
     ``item`` int64[k]: the row of each selected pod, -1: none; ``answered`` bool[m]: whether the API answers anything at
     all for a selection; ``others``: rows that it answers besides, of pods that are not listed; ``selected``: what it
-    was joined for.
+    was joined for; ``placed``: the pod of each row, where that is plain.
     """
 
     usage: PodUsage
@@ -50,6 +51,7 @@ class JoinedUsage:
     answered: NDArray[np.bool_]
     others: dict[int, list[int]] = field(default_factory=dict)
     selected: SelectedPods | None = None
+    placed: PlacedUsage | None = None
 
     def again(self, usage: PodUsage, selected: SelectedPods) -> JoinedUsage | None:
         """The same for another list of the same pods, for the same selections; None: it has to be joined anew."""
@@ -101,10 +103,21 @@ def source_of_query(asked: GetMetric) -> tuple[object, ...] | None:
 
 
 def join_usage(
-    usage: PodUsage, pods: BatchPods, selected: SelectedPods, wanted: Sequence[tuple[str, str]]
+    usage: PodUsage,
+    pods: BatchPods,
+    selected: SelectedPods,
+    wanted: Sequence[tuple[str, str]],
+    before: JoinedUsage | None = None,
 ) -> JoinedUsage:
     """Finds what a metrics API would answer for each (namespace, selector), by the labels of its items or, where they
-    tell none, of their pods. Of a pod that comes twice the last counts."""
+    tell none, of their pods. Of a pod that comes twice the last counts. ``before``: what was joined last, of which is
+    taken whatever still holds."""
+    placed = None if before is None or before.placed is None else before.placed.again(usage, pods)
+    if placed is not None:
+        of_pod = np.full(len(pods.keys), -1, np.int64)
+        of_pod[placed.rows] = np.arange(len(usage))
+        item = of_pod[selected.rows]
+        return JoinedUsage(usage, item, _answered(item, selected, len(wanted)), {}, selected, placed)
     keys, live = pods.keys, pods.rows
     if len(live) == len(keys):
         of_pod = usage.rows(keys)  # the item of every pod of the source
@@ -112,27 +125,35 @@ def join_usage(
         of_pod = np.full(len(keys), -1, np.int64)
         of_pod[live] = usage.rows(list(map(keys.__getitem__, live.tolist())))
     item = of_pod[selected.rows]
-    m = len(wanted)
     # An item that has its pod's labels is answered where the pod is selected.
     found = np.flatnonzero(of_pod >= 0)
     same = pods.have_labels(found, usage.labels[of_pod[found]], usage.label_sets)
     odd = found[~same]
     if len(odd):
         item[np.isin(selected.rows, odd)] = -1
-    answered = np.zeros(m, np.bool_)
-    count = np.diff(selected.ends)
-    some = np.flatnonzero(count)
-    if len(some):
-        answered[some] = np.add.reduceat((item >= 0).astype(np.int64), selected.ends[:-1][some]) > 0
+    answered = _answered(item, selected, len(wanted))
     without = np.ones(len(usage), np.bool_)
     without[of_pod[found]] = False
     stray = np.flatnonzero(without)
+    if not len(odd) and not len(stray):
+        rows = np.empty(len(usage), np.int64)
+        rows[of_pod[found]] = found
+        return JoinedUsage(usage, item, answered, {}, selected, PlacedUsage.of(usage, pods, rows))
     last = usage.rows([usage.keys[row] for row in stray.tolist()])
     stray = stray[last == stray]  # of one that comes twice the last counts
     others: dict[int, list[int]] = {}
     if len(odd) or len(stray):
         others = _others(usage, selected, wanted, odd, of_pod, stray, item, answered)
     return JoinedUsage(usage, item, answered, others, selected)
+
+
+def _answered(item: NDArray[np.int64], selected: SelectedPods, count: int) -> NDArray[np.bool_]:
+    """Which of so many selections have a pod with an item."""
+    answered = np.zeros(count, np.bool_)
+    some = np.flatnonzero(np.diff(selected.ends))
+    if len(some):
+        answered[some] = np.add.reduceat((item >= 0).astype(np.int64), selected.ends[:-1][some]) > 0
+    return answered
 
 
 def _others(

@@ -155,6 +155,13 @@ class PodSelection:
         return self._table.keys
 
     @property
+    def table_stamps(self) -> tuple[object, NDArray[np.int64]]:
+        """Stamps by row, of all rows of the table, -1 where no pod is: another one whenever a row gets another pod. No
+        other pod has had it in any table with which the same object is told."""
+        gone = self._table.column("state") == GONE
+        return self._table.memo, np.where(gone, -1, self._table.column("stamp"))
+
+    @property
     def population(self) -> object:
         """Another object whenever pods come, go, or change labels or requests: while it stays, so do all rows."""
         return self._table.population

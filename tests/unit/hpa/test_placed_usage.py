@@ -1,0 +1,98 @@
+"""What is known of whose usage it was changes nothing of what is joined: with it and without it is the same."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale.hpa.batch_pods import batch_pods
+from kscale.hpa.batch_samples import JoinedUsage, join_usage
+from kscale.objects.decode import from_dict
+from kscale.objects.metrics import PodMetrics
+from kscale.objects.pod_metrics import PodUsage
+from kscale.snapshot.cluster import Cluster
+
+APPS, PODS = ("a", "b", "c"), ("p0", "p1")
+WANTED = [("shop", "app=a"), ("shop", "app in (b,c)"), ("shop", "app")]
+
+comes = st.tuples(st.sampled_from(APPS), st.sampled_from(PODS), st.sampled_from(APPS))  # app, name, label
+happenings = st.one_of(
+    comes.map(lambda each: ("pod", *each)),
+    comes.map(lambda each: ("no pod", *each)),
+    comes.map(lambda each: ("usage", *each)),
+    comes.map(lambda each: ("no usage", *each)),
+    st.just(("other numbers",)),
+)
+
+
+class World:
+    """Pods of three apps, all with usage at first, a list for each app; a list that changes is made anew."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.usage: dict[str, dict[str, str]] = {app: {} for app in APPS}
+        self.parts: dict[str, PodUsage] = {}
+        for app in APPS:
+            for name in PODS:
+                self.happen("pod", app, name, app)
+                self.happen("usage", app, name, app)
+
+    def happen(self, what: str, app: str = "", name: str = "", label: str = "") -> None:
+        match what:
+            case "pod":
+                meta = {"name": f"{app}-{name}", "namespace": "shop", "labels": {"app": label}}
+                self.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
+            case "no pod":
+                self.cluster.remove("Pod", f"shop/{app}-{name}")
+            case "usage":
+                self.usage[app][f"{app}-{name}"] = label
+                self.parts.pop(app, None)
+            case "no usage":
+                self.usage[app].pop(f"{app}-{name}", None)
+                self.parts.pop(app, None)
+            case _:
+                self.cluster = Cluster(reversed([*self.cluster]))
+
+    def told(self) -> PodUsage:
+        for app in APPS:
+            if app not in self.parts:
+                self.parts[app] = PodUsage.of([item(name, label) for name, label in self.usage[app].items()])
+        return PodUsage.joined(list(self.parts.values()))
+
+
+def item(name: str, label: str) -> PodMetrics:
+    metadata = {"name": name, "namespace": "shop", "labels": {"app": label}}
+    data = {"metadata": metadata, "window": "30s", "containers": [{"name": "c", "usage": {"cpu": "1"}}]}
+    return from_dict(data, PodMetrics)
+
+
+@given(st.lists(st.lists(happenings, max_size=3), max_size=6))
+def test_usage_is_of_the_pods_that_it_would_be_of_anew(rounds: list[list[tuple[str, ...]]]) -> None:
+    world, before = World(), None
+    for happened in [[], *rounds]:
+        for each in happened:
+            world.happen(*each)
+        pods, usage = batch_pods(world.cluster), world.told()
+        selected = pods.select(WANTED)
+        again, anew = (join_usage(usage, pods, selected, WANTED, last) for last in (before, None))
+        assert seen(again) == seen(anew)
+        before = again
+
+
+def test_who_has_moved_is_known_where_all_have_usage() -> None:
+    world = World()
+    pods, usage = batch_pods(world.cluster), world.told()
+    before = join_usage(usage, pods, pods.select(WANTED), WANTED)
+    world.happen("no pod", "a", "p0")
+    world.happen("no usage", "a", "p0")
+    world.happen("pod", "c", "p2", "c")
+    world.happen("usage", "c", "p2", "c")
+    pods, usage = batch_pods(world.cluster), world.told()
+    assert before.placed is not None
+    again = before.placed.again(usage, pods)
+    assert again is not None
+    assert [pods.keys[row] for row in again.rows.tolist()] == list(usage.keys)
+
+
+def seen(found: JoinedUsage) -> tuple[object, ...]:
+    return found.item.tolist(), found.answered.tolist(), found.others
