@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -35,8 +37,8 @@ _SUFFIXES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
-    """``pods``: what comes, and when; ``work``: of some, by key, how many nanoseconds; ``nodes``: what is there at the
-    beginning; ``places``: of all that by kind and key, the file, row and column that names it."""
+    """``pods``: what comes, and when, in that order; ``work``: of some, by key, how many nanoseconds; ``nodes``: what
+    is there at the beginning; ``places``: of all that by kind and key, the file, row and column that names it."""
 
     pods: Sequence[tuple[Moment, Pod]] = ()
     work: Mapping[str, int] = field(default_factory=dict)
@@ -68,12 +70,13 @@ class Arrivals:
 
     def enter(self, world: SimulatedWorld) -> None:
         """They come in a world."""
-        for at, pod in self.pods:
-            world.time.at(at, partial(_come, world, pod), rank=HAPPENINGS)
+        for at, coming in groupby(self.pods, key=itemgetter(0)):
+            world.time.at(at, partial(_come, world, [pod for _, pod in coming]), rank=HAPPENINGS)
 
 
-def _come(world: SimulatedWorld, pod: Pod) -> None:
-    world.add(pod)
+def _come(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
+    for pod in pods:
+        world.add(pod)
 
 
 def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end: Moment) -> Arrivals:

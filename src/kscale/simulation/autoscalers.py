@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -50,6 +51,7 @@ class Autoscalers:
         """In the order of their ranks."""
         found: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
+            self._check_goes_on("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
             found.append(HorizontalAutoscaler(horizontal, repeats=True))
         if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
             found.append(VpaRecommender(recommender))
@@ -65,10 +67,16 @@ class Autoscalers:
         if autoscaling is None and flags is not None:
             autoscaling, frequent = self._autoscaling_options(flags)
         if autoscaling is not None:
+            self._check_goes_on("clusterAutoscaler", "scan-interval", autoscaling)
             health = HealthCheck(HealthCheckOptions(), self.world.time.now)
             process = AutoscalerProcess(dra=False, frequent_loops=frequent)
             found.append(ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard(), repeats=True))
         return found
+
+    def _check_goes_on(self, controller: str, flag: str, options: msgspec.Struct) -> None:
+        """No time passes here while nobody waits."""
+        if getattr(options, flag.replace("-", "_")) <= timedelta():
+            self.values.wrong(f"controllers.{controller}.flags.{flag}", "between two rounds no time would pass")
 
     def _options(self, controller: str, struct: type[_T]) -> _T | None:
         """What a controller runs with; None: it does not run."""

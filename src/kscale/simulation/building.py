@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ from kscale.capacity.groups.reading import groups_from, read_groups
 from kscale.capacity.plain_files import read_plain
 from kscale.capacity.templates import with_templates
 from kscale.drivers.driver import Driver
-from kscale.effects import Moment, from_text
+from kscale.effects import LAST_TIME, SECOND, Moment, from_text, to_text
 from kscale.errors import InputError, Problem
 from kscale.hpa.admission import admit
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
@@ -29,10 +28,11 @@ from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.arrivals import Arrivals, openb_arrivals
 from kscale.simulation.autoscalers import Autoscalers
+from kscale.simulation.budgets import budget_problems
 from kscale.simulation.recorded import completed
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
 from kscale.simulation.simkube import SimkubeObjects, simkube_objects
-from kscale.simulation.times_by_owner import TimesByOwner
+from kscale.simulation.times_by_owner import RESTARTED, TimesByOwner
 from kscale.simulation.values import Values
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
@@ -51,7 +51,6 @@ BUNDLED: Final = Path(__file__).parent / "shop.yaml"
 
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
-_PERCENT = re.compile(r"[0-9]+%")
 
 
 def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
@@ -101,6 +100,8 @@ def build(
         begin = from_text(scenario.begin)
     except ValueError as error:
         raise InputError(Problem(str(error), source, field="begin")) from None
+    if begin < 0:
+        raise InputError(Problem(f"{scenario.begin} is before 1970", source, field="begin"))
     values = Values(source, Path(folder), begin)
     return _Builder(scenario, values, begin, groups).build(
         cluster, partial(Autoscalers, given=options or {}, frequent_loops=frequent_loops)
@@ -115,6 +116,9 @@ class _Builder:
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values = self.scenario, self.values
         horizon = values.duration(scenario.horizon, "horizon", least=1)
+        if horizon > LAST_TIME - self.begin:
+            values.wrong("horizon", f"{scenario.horizon} is too long: it ends after {to_text(LAST_TIME)}")
+            self._check()
         arrivals = openb_arrivals(scenario.openb, values, self.begin, self.begin + horizon)
         traced = simkube_objects(scenario.simkube, values, self.begin, self.begin + horizon)
         self._check()
@@ -198,7 +202,7 @@ class _Builder:
                 self.values.problems.append(Problem(f"the trace of SimKube deletes a {kind} {key}", *places[kind, key]))
         for item in [*found, *later]:
             if isinstance(item, PodDisruptionBudget):
-                self._budget(item)
+                self.values.problems += budget_problems(item, self.values.source)
         self._check()
         return [self._admitted(item) for item in completed(found, later)]
 
@@ -209,12 +213,6 @@ class _Builder:
             if taken is not None:
                 text = f"{item.kind} {item.key} may have a pod of this name"
                 self.values.problems.append(Problem(text, *arrivals.places["Pod", taken]))
-
-    def _budget(self, item: PodDisruptionBudget) -> None:
-        for name, value in (("minAvailable", item.spec.min_available), ("maxUnavailable", item.spec.max_unavailable)):
-            if isinstance(value, str) and not _PERCENT.fullmatch(value):
-                text, where = f"{value!r} is no number and no percentage", f"PodDisruptionBudget {item.key}"
-                self.values.problems.append(Problem(text, self.values.source, where, f"spec.{name}"))
 
     def _admitted(self, item: KubeObject) -> KubeObject:
         """As the API server stores it."""
@@ -272,7 +270,9 @@ class _Builder:
             apart=values.duration(entry.apart, f"{field}.apart"),
             ready=values.spread(entry.ready, f"{field}.ready"),
             deletion=values.spread(entry.deletion, f"{field}.deletion"),
-            lifetime=None if entry.lifetime is None else values.spread(entry.lifetime, f"{field}.lifetime"),
+            lifetime=None
+            if entry.lifetime is None
+            else values.spread(entry.lifetime, f"{field}.lifetime", least=SECOND),
             failures=round(entry.failures * MILLION),
             stock=entry.stock,
             out_of_stock=tuple(
@@ -301,9 +301,11 @@ class _Builder:
                 key = self._key(entry.workload, f"{field}.workload")
                 if all(key) and key not in there:
                     self.values.wrong(f"{field}.workload", f"there is no {entry.workload}")
+                if entry.work is not None and key[0] in RESTARTED:
+                    self.values.wrong(f"{field}.work", f"pods of a {key[0]} run until they are deleted")
             found[entry.workload] = self._pod_times(entry, field)
         usual = found.pop("", PodTimes())
-        if not found:
+        if not found and usual.work is None:
             return lambda _: usual
         return TimesByOwner(found, usual)
 

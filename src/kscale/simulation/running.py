@@ -35,6 +35,8 @@ __all__ = ["Simulation", "simulate"]
 _HOUR: Final = 3600 * SECOND
 _TYPE: Final = "node.kubernetes.io/instance-type"
 _STEPS: Final = 256
+_STANDSTILL: Final = 512
+"""So many times ``_STEPS`` at one moment are more than any cluster has to do then."""
 _SAMPLED: Final = ("Deployment", "StatefulSet", "ReplicationController")
 """Kinds of workloads with rows in the timeline of workloads."""
 
@@ -94,7 +96,8 @@ def simulate(
 
     ``progress`` is told (nanoseconds done, of so many). ``skip``: rounds that could only find what the one before
     found are not run; nothing else comes of it but speed. ``ideal``: at so many moments the cheapest mix of nodes is
-    looked for, beside which the report puts what was paid. A setup is run once. Raises InputError for a negative one.
+    looked for, beside which the report puts what was paid. A setup is run once. Raises InputError for a negative one,
+    and for a world in which time does not go on.
     """
     if ideal < 0:
         raise InputError(Problem(f"{ideal} is negative", field="ideal"))
@@ -143,13 +146,18 @@ class _Run:
 
     def _until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
         """Lets happen what happens up to a moment; whether it was interrupted."""
-        world = self.world
+        world, stands = self.world, 0
         while (due := world.time.next_due) is not None and due <= end:
             if stop():
                 return True
+            before = world.time.now
             for _ in range(_STEPS):
                 if not world.time.step(end):
                     break
+            stands = stands + 1 if world.time.now == before else 0
+            if stands > _STANDSTILL:
+                text = f"time stands still at {to_text(before, fraction=True)}: what happens then happens again at once"
+                raise InputError(Problem(text))
             if progress is not None:
                 progress(world.time.now - self.begin, self.setup.horizon)
         world.time.run(end)

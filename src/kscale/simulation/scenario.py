@@ -120,7 +120,7 @@ class MachineEntry(ApiStruct, forbid_unknown_fields=True):
     """From then to being ready."""
     deletion: Time = "30s"
     lifetime: Time | None = None
-    """After this time a machine is lost, and another one comes in its place."""
+    """After this time, at least a second, a machine is lost, and another one comes in its place."""
     failures: float = 0.0
     """The share of machines that never become nodes."""
     stock: int | None = None
@@ -139,7 +139,8 @@ class PodEntry(ApiStruct, forbid_unknown_fields=True):
     readiness: Time = "0s"
     termination: Time = "1s"
     work: Time | None = None
-    """From running to the end of their work; absent: they run until they are deleted."""
+    """From running to the end of their work, of pods of jobs and of pods that nobody controls; absent, and of all
+    others: they run until they are deleted."""
 
 
 class WorldEntry(ApiStruct, forbid_unknown_fields=True):

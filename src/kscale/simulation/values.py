@@ -58,10 +58,10 @@ class Values:
             return least
         return found
 
-    def spread(self, given: Time, field: str) -> Spread:
+    def spread(self, given: Time, field: str, *, least: int = 0) -> Spread:
         """A duration, or its quantiles."""
         if isinstance(given, str):
-            return Spread.fixed(self.duration(given, field))
+            return Spread.fixed(self.duration(given, field, least=least))
         points = []
         for name, text in given.items():
             share = name.removeprefix("p")
@@ -70,7 +70,7 @@ class Values:
             except (ValueError, ZeroDivisionError):
                 self.wrong(f"{field}.{name}", "a quantile is p0 to p100, as p50 or p99.9")
                 return Spread.fixed(0)
-            points.append((place, self.duration(text, f"{field}.{name}")))
+            points.append((place, self.duration(text, f"{field}.{name}", least=least)))
         points.sort()
         if points and points[0][0] != 0:
             points.insert(0, (0, points[0][1]))

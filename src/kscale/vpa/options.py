@@ -129,7 +129,7 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.update_worker_count < 1:
             text = f"{self.update_worker_count} workers never update a VPA"
             found.append(Problem(text, field="update_worker_count"))
-        return found
+        return found + _interval_problems(self.recommender_interval, "recommender_interval")
 
 
 class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -178,7 +178,7 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.admission_controller_status_lease_timeout <= timedelta():
             text = "--admission-controller-status-lease-timeout must be positive."
             found.append(Problem(text, field="admission_controller_status_lease_timeout"))
-        return found
+        return found + _interval_problems(self.updater_interval, "updater_interval")
 
 
 class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -206,3 +206,8 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
             text = "--status-lease-update-interval must be positive."
             found.append(Problem(text, field="status_lease_update_interval"))
         return found
+
+
+def _interval_problems(interval: timedelta, field: str) -> list[Problem]:
+    """Of what goes by ticks: Go's ticker of no time never ticks."""
+    return [] if interval > timedelta() else [Problem("no round follows upon the first one", field=field)]
