@@ -17,6 +17,7 @@ DOCUMENTS: dict[str, str] = {
     "CatalogueList": "kscale.capacity.catalogue.records",
     "ClusterAnswers": "kscale.cli.clusters",
     "CostReport": "kscale.capacity.cost",
+    "DecisionReplay": "kscale.simulation.replaying",
     "EstimateReport": "kscale.capacity.records",
     "Explanation": "kscale.capacity.records",
     "FitReport": "kscale.capacity.records",

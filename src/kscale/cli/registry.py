@@ -24,6 +24,12 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("explain hpa", "kscale.cli.commands.explain_hpa", "Pod groups and every step of an HPA.", "Autoscalers"),
     Entry("replay hpa", "kscale.cli.commands.replay_hpa", "HPAs over recorded load, in virtual time.", "Autoscalers"),
     Entry(
+        "replay decisions",
+        "kscale.cli.commands.replay_decisions",
+        "A simulated run once more: the first decision that differs from its log.",
+        "Autoscalers",
+    ),
+    Entry(
         "recommend",
         "kscale.cli.commands.recommend",
         "Requests for every workload, from what its containers used.",

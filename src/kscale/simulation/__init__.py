@@ -1,6 +1,7 @@
 """Simulation: autoscalers in a simulated cluster, in virtual time.
 
-``read_scenario`` reads a scenario file, ``build`` makes its world, ``simulate`` runs it.
+``read_scenario`` reads a scenario file, ``build`` makes its world, ``simulate`` runs it. ``replay_decisions`` runs it
+again, and holds what is decided against a log.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from kscale.simulation.building import BUNDLED, Setup, build, read_scenario
 from kscale.simulation.decisions import Decision, DecisionLog
 from kscale.simulation.records import SimulationReport
+from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
 from kscale.simulation.running import Simulation, simulate
 from kscale.simulation.scenario import Scenario
 from kscale.simulation.simulator import Simulator
@@ -17,6 +19,7 @@ __all__ = [
     "BUNDLED",
     "Decision",
     "DecisionLog",
+    "DecisionReplay",
     "Scenario",
     "Setup",
     "Simulation",
@@ -24,6 +27,8 @@ __all__ = [
     "Simulator",
     "Timeline",
     "build",
+    "read_decisions",
     "read_scenario",
+    "replay_decisions",
     "simulate",
 ]

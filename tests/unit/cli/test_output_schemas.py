@@ -42,12 +42,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def question(kind: str, folder: Path) -> tuple[object, ...]:
     dump, groups = ("-f", folder / "c.json"), ("-g", folder / "g.yaml")
+    web = EXAMPLES / "simulate-web.yaml"
     if kind == "Explanation":
         estimate = json.loads(kscale("estimate", *dump, *groups, "-o", "json").stdout)
         return ("explain", *dump, *groups, estimate["nowherePods"][0])
     return {
         "CatalogueList": ("catalogue", "import", EXAMPLES / "data" / "aws.csv"),
         "CostReport": ("cost", *dump, *groups, "--budget", 0.1),
+        "DecisionReplay": ("replay", "decisions", web, EXAMPLES / "data" / "web_decisions.jsonl", "--horizon", "6m"),
         "EstimateReport": ("estimate", *dump, *groups),
         "FitReport": ("fit", *dump, "--pod", folder / "c.json"),
         "HPAReport": ("hpa", *ALL),
@@ -59,7 +61,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "ScaleDownReport": ("scale-down", *dump, *groups, "--now", "2026-01-01T00:00:00Z"),
         "ScaleUpPlan": ("scale-up", *dump, *groups),
         "SchemaList": ("schema",),
-        "SimulationReport": ("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "1m"),
+        "SimulationReport": ("simulate", web, "--horizon", "1m"),
         "SweepReport": ("sweep", *dump, *groups, "--jobs", 1, "--vary", "flags.expander=price"),
         "Validation": ("validate", *dump),
         "WhatIfReport": ("whatif", EXAMPLES / "scenarios.yaml", *dump, *groups, "--now", "2027-01-01T00:00:00Z"),

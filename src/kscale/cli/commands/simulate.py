@@ -19,21 +19,24 @@ from kscale.cli.pictures import simulation_blocks
 from kscale.cli.words import pods
 
 if TYPE_CHECKING:
-    from kscale.simulation import SimulationReport
+    from kscale.simulation import Setup, SimulationReport
 
-__all__ = ["command", "simulation_view"]
+__all__ = ["HorizonOption", "SeedOption", "command", "setup_of", "simulation_view"]
 
 _INTERRUPTED = 130
+
+HorizonOption = Annotated[
+    str, typer.Option("--horizon", metavar="DURATION", help="How long it goes on, instead of the scenario's.")
+]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")]
 
 
 def command(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file, YAML or JSON.")],
     *,
     source: BeginningCluster,
-    horizon: Annotated[
-        str, typer.Option("--horizon", metavar="DURATION", help="How long it goes on, instead of the scenario's.")
-    ] = "",
-    seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None,
+    horizon: HorizonOption = "",
+    seed: SeedOption = None,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -52,21 +55,14 @@ def command(
 
     The cluster begins as a dump (-f) or as a live one is now (--context), with what the scenario adds, or as the
     scenario alone says. The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the
-    first node that fits. The same scenario and seed give the same run. Ctrl-C ends it early: what was simulated by then
-    is shown.
+    first node that fits, or the one with the best scores. The same scenario and seed give the same run. Ctrl-C ends it
+    early: what was simulated by then is shown.
     """
-    from kscale.simulation import build, read_scenario, simulate
+    from kscale.simulation import simulate
 
     source.check()
     source.check_alone(("--to", to))
-    found = read_scenario(scenario)
-    if horizon:
-        found = replace(found, horizon=horizon)
-    if seed is not None:
-        found = replace(found, seed=seed)
-    cluster = read_cluster(source, show.terminal) if source.named else ()
-    with show.terminal.step("building"):
-        setup = build(found, source=str(scenario), folder=scenario.parent, cluster=cluster)
+    setup = setup_of(scenario, source, horizon, seed, show)
     with show.terminal.step("simulating") as tell, _interruptible() as stop:
         run = simulate(
             setup, stop=stop, progress=lambda done, of: tell(f"simulating: {done * 100 // of} %"), ideal=ideal
@@ -82,6 +78,20 @@ def command(
         exit_code=_INTERRUPTED if report.interrupted else 0,
         blocks=lambda: simulation_blocks(run),
     )
+
+
+def setup_of(scenario: Path, source: BeginningCluster, horizon: str, seed: int | None, show: Show) -> Setup:
+    """A scenario file with the cluster that it begins with, and what else options say. Raises InputError."""
+    from kscale.simulation import build, read_scenario
+
+    found = read_scenario(scenario)
+    if horizon:
+        found = replace(found, horizon=horizon)
+    if seed is not None:
+        found = replace(found, seed=seed)
+    cluster = read_cluster(source, show.terminal) if source.named else ()
+    with show.terminal.step("building"):
+        return build(found, source=str(scenario), folder=scenario.parent, cluster=cluster)
 
 
 @contextmanager

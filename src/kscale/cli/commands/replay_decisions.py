@@ -1,0 +1,88 @@
+"""``kscale replay decisions``: what is decided in a scenario now, beside what was decided when the log was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kscale.cli.commands.simulate import HorizonOption, SeedOption, setup_of
+from kscale.cli.live_inputs import BeginningCluster
+from kscale.cli.output import Answer, Column, Show, Table, View
+from kscale.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from kscale.simulation.decisions import Decision
+    from kscale.simulation.replaying import DecisionReplay
+
+__all__ = ["command"]
+
+_DIFFERS = "differs"
+_LONGEST = 90  # characters of what a decision was about
+
+
+def command(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="The scenario of the run, YAML or JSON.")],
+    decisions: Annotated[
+        Path, typer.Argument(metavar="DECISIONS", help="Its decisions.jsonl, as `kscale simulate --to` writes it.")
+    ],
+    *,
+    source: BeginningCluster,
+    horizon: HorizonOption = "",
+    seed: SeedOption = None,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar=_DIFFERS, help="Exit with 1 if a decision is another one.")
+    ] = "",
+    show: Show,
+) -> Answer:
+    """Would autoscalers still decide what they did? Runs a scenario again, and tells the first decision that differs.
+
+    What is to be compared is up to you: a later kscale, other flags in the scenario, slower machines. Options that the
+    run had (-f, --horizon, --seed) are needed again.
+    """
+    from kscale.simulation.replaying import read_decisions, replay_decisions
+
+    if fail_on not in ("", _DIFFERS):
+        raise InputError(Problem(f"{fail_on!r} is not {_DIFFERS}", field="--fail-on"))
+    source.check()
+    recorded = read_decisions(decisions)
+    setup = setup_of(scenario, source, horizon, seed, show)
+    with show.terminal.step("replaying") as tell:
+        found = replay_decisions(recorded, setup, progress=lambda done, of: tell(f"replaying: {done * 100 // of} %"))
+    return Answer(found, lambda: _view(found), exit_code=int(bool(fail_on) and found.differs))
+
+
+def _view(found: DecisionReplay) -> View:
+    name = f"{found.name}: " if found.name else ""
+    rows = [
+        [each.name, each.recorded, each.replayed, each.same, _said(each.recorded_first), _said(each.replayed_first)]
+        for each in found.autoscalers
+    ]
+    whole = "some differ" if found.differs else "all are the same"
+    return View(
+        headline=f"{name}{found.recorded:,} decisions recorded, {found.replayed:,} made now: {whole}.",
+        tables=[
+            Table(
+                [
+                    Column("AUTOSCALER"),
+                    Column("RECORDED", "right"),
+                    Column("NOW", "right"),
+                    Column("SAME", "right"),
+                    Column("FIRST THAT DIFFERS"),
+                    Column("NOW"),
+                ],
+                rows,
+            )
+        ],
+        names=[each.name for each in found.autoscalers if each.recorded_first or each.replayed_first],
+    )
+
+
+def _said(decision: Decision | None) -> str | None:
+    """``2026-05-04T00:05:30Z IncreaseSize group=general delta=2``."""
+    if decision is None:
+        return None
+    about = " ".join(f"{name}={value}" for name, value in decision.arguments.items() if value is not False)
+    text = f"{decision.at} {decision.action} {about}" + (f", refused: {decision.error}" if decision.error else "")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
