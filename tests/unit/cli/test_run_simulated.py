@@ -13,6 +13,7 @@ import yaml
 
 from kscale.simulation import Setup, Simulation
 from unit.cli.support import kscale as kscale_command
+from unit.drivers.vpa_world import autoscaler
 from unit.simulation.test_simulation import scenario
 
 ROOT = Path(__file__).parents[3]
@@ -42,6 +43,29 @@ def test_the_horizontal_pod_autoscaler_alone(file: Path) -> None:
     assert "cluster-autoscaler" not in found.stdout
 
 
+def test_each_program_of_the_vpa_runs_beside_the_others(tmp_path: Path) -> None:
+    """One is the program that is run, with a flag of its own; the others are those of the scenario."""
+    path = tmp_path / "s.yaml"
+    vpa = autoscaler("web", kind="Deployment", updatePolicy={"updateMode": "Recreate"})
+    load = [{"workload": "Deployment/shop/web", "total": {"cpu": "1", "memory": "20Gi"}}]
+    controllers = {"vpaRecommender": "vpa-recommender", "vpaUpdater": "vpa-updater", "vpaAdmission": "vpa-admission"}
+    pool = {**scenario()["groups"][0], "target": 3}
+    for program, flag in (
+        ("vpa-recommender", "--recommendation-margin-fraction=0.3"),
+        ("vpa-updater", "--eviction-tolerance=0.6"),
+        ("vpa-admission", "--status-lease-update-interval=5s"),
+    ):
+        others = {name: {} for name, other in controllers.items() if other != program}
+        objects = [*scenario()["objects"], vpa]
+        path.write_text(
+            yaml.safe_dump(scenario(horizon="15m", objects=objects, load=load, groups=[pool], controllers=others))
+        )
+        found = kscale_command("run", program, "--world", "simulated", "--scenario", path, flag)
+        assert found.code == 0, found.stderr
+        assert "Evict" in found.stdout, program
+        assert all(name in found.stdout for name in controllers.values())
+
+
 def test_what_cannot_be_meant(file: Path) -> None:
     for arguments, text in (
         (("--world", "flat"), "neither live nor simulated"),
@@ -67,6 +91,7 @@ def test_flags_that_would_mean_nothing_are_refused(file: Path) -> None:
             },
         ),
         ("vpa-updater", {"--dry-run": None, "--address": ":1", "--kube-api-burst": "7"}),
+        ("vpa-admission", {"--dry-run": None, "--tls-cert-file": "none", "--port": "9", "--vpa-object-namespace": "a"}),
     ):
         given = [name if value is None else f"{name}={value}" for name, value in flags.items()]
         found = kscale_command("run", program, "--world", "simulated", "--scenario", file, *given)

@@ -14,6 +14,7 @@ from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import ProcessFlags, host_name
+from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags
 from kscale.errors import InputError, Problem
@@ -124,7 +125,9 @@ class WebhookFlags(OptionGroup):
     ] = ""
 
 
-def command(*, process: Process, api: ApiFlags, webhook: WebhookFlags, flags: AdmissionFlags) -> None:
+def command(
+    *, process: Process, api: ApiFlags, webhook: WebhookFlags, flags: AdmissionFlags, world: WorldFlags
+) -> None:
     """Write recommendations into new pods, and validate VPAs, as upstream's vpa-admission-controller does.
 
     It serves over TLS, registers itself ten seconds after it knows everything, and renews the lease that the updater
@@ -141,6 +144,8 @@ def command(*, process: Process, api: ApiFlags, webhook: WebhookFlags, flags: Ad
     if not flags.status_lease_namespace:
         flags.status_lease_namespace = own
     options = struct_of(flags, AdmissionOptions)
+    if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
+        return
     from kscale.drivers.vpa_admission import Serving, admission_program
     from kscale.drivers.vpa_registration import RegistrationOptions
     from kscale.world.serve.cipher_suites import cipher_suites, tls_version
