@@ -16,9 +16,11 @@ __all__ = [
     "Deployment",
     "DeploymentSpec",
     "DeploymentStatus",
+    "DeploymentStrategy",
     "ReplicaSet",
     "ReplicaSetSpec",
     "ReplicaSetStatus",
+    "RollingUpdateDeployment",
     "StatefulSet",
     "StatefulSetOrdinals",
     "StatefulSetSpec",
@@ -27,13 +29,29 @@ __all__ = [
 ]
 
 
+class RollingUpdateDeployment(ApiStruct):
+    """How many pods may be away, and how many there may be beyond the size; absent = a quarter."""
+
+    max_unavailable: int | str | None = None
+    max_surge: int | str | None = None
+
+
+class DeploymentStrategy(ApiStruct):
+    """``type``: ``RollingUpdate`` (also where it is empty) or ``Recreate``."""
+
+    type: str = ""
+    rolling_update: RollingUpdateDeployment | None = None
+
+
 class DeploymentSpec(ApiStruct):
     """``replicas`` absent = 1."""
 
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
+    strategy: DeploymentStrategy = msgspec.field(default_factory=DeploymentStrategy)
     min_ready_seconds: Int32 = 0
+    revision_history_limit: Int32 | None = None
     paused: bool = False
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from kscale.objects.core import Affinity, Container, ContainerPort, PodSpec
 from kscale.objects.meta import KubeObject
 from kscale.objects.names import dns_subdomain_errors
+from kscale.objects.numbers_or_percent import is_share
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import nanoseconds
 
@@ -204,6 +205,21 @@ def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
     return check_workload
 
 
+def _deployment(obj: Any, found: list[Finding]) -> None:
+    _workload("replicas")(obj, found)
+    path, strategy = "spec.strategy", obj.spec.strategy
+    if strategy.type not in ("", "RollingUpdate", "Recreate"):
+        found.append(Finding(f"{path}.type", f"{strategy.type!r} is neither RollingUpdate nor Recreate", True))
+    if strategy.rolling_update is None:
+        return
+    for name, value in (
+        ("maxUnavailable", strategy.rolling_update.max_unavailable),
+        ("maxSurge", strategy.rolling_update.max_surge),
+    ):
+        if value is not None and not is_share(value):
+            found.append(Finding(f"{path}.rollingUpdate.{name}", f"{value!r} is no number and no percentage", True))
+
+
 def _cron_job(obj: Any, found: list[Finding]) -> None:
     _pod_spec(obj.spec.job_template.spec.template.spec, "spec.jobTemplate.spec.template.spec", found)
 
@@ -229,7 +245,7 @@ _CHECKS: Final[dict[str, Callable[[Any, list[Finding]], None]]] = {
     "LimitRange": _limit_range,
     "PersistentVolumeClaim": _claim,
     "PersistentVolume": _volume,
-    "Deployment": _workload("replicas"),
+    "Deployment": _deployment,
     "ReplicaSet": _workload("replicas"),
     "ReplicationController": _workload("replicas"),
     "StatefulSet": _workload("replicas"),

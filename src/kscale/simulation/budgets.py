@@ -5,16 +5,15 @@ Upstream: ``pkg/apis/policy/validation`` (``ValidatePodDisruptionBudgetSpec``).
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from kscale.errors import Problem
+from kscale.objects.numbers_or_percent import is_share
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.selectors import SelectorError, compile_selector
 
 __all__ = ["budget_problems"]
 
-_PERCENT: Final = re.compile(r"[0-9]+%")
 _POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
@@ -41,8 +40,6 @@ def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
 
 def _wrong(value: int | str | None) -> str:
     """What is wrong with a number of pods; empty: nothing."""
-    if isinstance(value, str) and not _PERCENT.fullmatch(value):
-        return f"{value!r} is no number and no percentage"
-    if isinstance(value, str):
-        return f"{value} is more than 100%" if int(value[:-1]) > 100 else ""
-    return f"{value} is negative" if value is not None and value < 0 else ""
+    if value is None or is_share(value):
+        return f"{value} is more than 100%" if isinstance(value, str) and int(value[:-1]) > 100 else ""
+    return f"{value} is negative" if isinstance(value, int) else f"{value!r} is no number and no percentage"

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
 from kscale.effects.outcomes import TOO_MANY_REQUESTS
+from kscale.objects.apps import ReplicaSet
 from kscale.objects.conditions import pod_ready
 from kscale.objects.core import Pod
-from kscale.objects.meta import KubeObject
+from kscale.objects.meta import KubeObject, object_key
+from kscale.objects.numbers_or_percent import share_of
 from kscale.objects.owners import controller_of
 from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
 from kscale.objects.selectors import SelectorError, compile_selector
@@ -100,13 +102,13 @@ class Disruption:
         spec = budget.spec
         if spec.max_unavailable is not None:
             expected = self._scale(matching)
-            return expected, max(expected - _share(spec.max_unavailable, expected), 0)
+            return expected, max(expected - share_of(spec.max_unavailable, expected, up=True), 0)
         if spec.min_available is None:
             return len(matching), 0
         if isinstance(spec.min_available, int):
             return len(matching), spec.min_available
         expected = self._scale(matching)
-        return expected, _share(spec.min_available, expected)
+        return expected, share_of(spec.min_available, expected, up=True)
 
     def _scale(self, pods: list[Pod]) -> int:
         """How many pods their controllers want."""
@@ -115,7 +117,10 @@ class Disruption:
             owner = controller_of(pod.metadata)
             if owner is None:
                 continue
-            held: Any = self._api.find(owner.kind, f"{pod.metadata.namespace}/{owner.name}")
+            held: Any = self._api.find(owner.kind, object_key(pod.metadata.namespace, owner.name))
+            above = controller_of(held.metadata) if isinstance(held, ReplicaSet) else None
+            if above is not None and above.kind == "Deployment":  # its sets share what it wants
+                owner, held = above, self._api.find(above.kind, object_key(pod.metadata.namespace, above.name))
             spec: Any = getattr(held, "spec", None)
             if spec is not None and hasattr(spec, "replicas"):
                 owners[owner.uid] = 1 if spec.replicas is None else spec.replicas
@@ -157,10 +162,3 @@ def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
         return compile_selector(budget.spec.selector).matches(pod.metadata.labels or {})
     except SelectorError:
         return False
-
-
-def _share(value: int | str, of: int) -> int:
-    """A number, or a percentage rounded up (``intstr.GetScaledValueFromIntOrPercent``)."""
-    if isinstance(value, int):
-        return value
-    return -(-int(value.removesuffix("%")) * of // 100)

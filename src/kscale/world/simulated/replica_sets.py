@@ -1,6 +1,6 @@
-"""Controllers of replica sets, replication controllers and deployments.
+"""Controllers of replica sets and replication controllers.
 
-Upstream: ``pkg/controller/replicaset``, ``pkg/controller/deployment``, ``controller_utils.go`` (which pods go first).
+Upstream: ``pkg/controller/replicaset``, ``controller_utils.go`` (which pods go first).
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from kscale.effects import Moment, VirtualTime, from_text
-from kscale.objects.apps import Deployment, DeploymentStatus, ReplicaSet, ReplicaSetStatus
+from kscale.objects.apps import ReplicaSet, ReplicaSetStatus
 from kscale.objects.conditions import find
 from kscale.objects.core import Pod, ReplicationController, ReplicationControllerStatus
-from kscale.objects.owners import controller_of
-from kscale.objects.workloads import replica_set_of
-from kscale.world.simulated.api_objects import ApiObjects, one_by_one
+from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pods, finished
 
-__all__ = ["Deployments", "ReplicaSets", "ReplicationControllers", "in_order_of_deletion"]
+__all__ = ["ReplicaSets", "ReplicationControllers", "in_order_of_deletion"]
 
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,9})")
@@ -114,78 +112,3 @@ class ReplicationControllers(ReplicaSets):
     """The same of the older kind."""
 
     kind = "ReplicationController"
-
-
-class Deployments(Controller):
-    """Keeps one replica set for the template of a deployment, as large as it says. Another template takes the place of
-    the one before at once: roll-outs are not simulated."""
-
-    kind: ClassVar[str] = "Deployment"
-
-    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods) -> None:
-        self._sets: dict[str, dict[str, ReplicaSet]] = {}
-        super().__init__(api, time, owned, rank=0)
-        sets = one_by_one(self._set)
-        sets(api.present("ReplicaSet"))
-        api.listen("ReplicaSet", sets)
-
-    def _set(self, old: object, new: object) -> None:
-        held = old if new is None else new
-        assert isinstance(held, ReplicaSet)
-        owner = controller_of(held.metadata)
-        if owner is None or owner.kind != self.kind:
-            return
-        if isinstance(new, ReplicaSet):
-            self._sets.setdefault(owner.uid, {})[new.key] = new
-        else:
-            sets = self._sets[owner.uid]
-            sets.pop(held.key, None)
-            if not sets:
-                del self._sets[owner.uid]
-        self.changed(f"{held.metadata.namespace}/{owner.name}")
-
-    def sync(self, held: Deployment) -> None:
-        """Makes or resizes its replica set, and says what that has."""
-        sets = self._sets.get(held.metadata.uid, {})
-        wanted = 1 if held.spec.replicas is None else held.spec.replicas
-        current = self._current(held, sets)
-        if current is None:
-            if held.spec.paused:
-                return
-            made = replica_set_of(held)
-            made = replace(made, spec=replace(made.spec, replicas=wanted), metadata=replace(made.metadata, uid=""))
-            current = self._api.create(made)
-        elif current.spec.replicas != wanted:
-            current = self._api.put(replace(current, spec=replace(current.spec, replicas=wanted)))
-        for other in list(sets.values()):
-            if other.key != current.key and other.spec.replicas != 0:
-                self._api.put(replace(other, spec=replace(other.spec, replicas=0)))
-        self._tell(held, list(self._sets.get(held.metadata.uid, {}).values()), current)
-
-    def _current(self, held: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
-        """The replica set of its template."""
-        if len(sets) == 1 and (held.metadata.generation or 0) == held.status.observed_generation:
-            return next(iter(sets.values()))
-        labels = held.spec.template.metadata.labels or {}
-        for each in sets.values():  # the hash that another program has put there counts as ours
-            template = each.spec.template
-            own = {key: value for key, value in (template.metadata.labels or {}).items() if key != "pod-template-hash"}
-            if own == labels and template.spec == held.spec.template.spec:
-                return each
-        return None
-
-    def _tell(self, held: Deployment, sets: list[ReplicaSet], current: ReplicaSet) -> None:
-        replicas = sum(each.status.replicas for each in sets)
-        ready = sum(each.status.ready_replicas for each in sets)
-        wanted = current.spec.replicas or 0
-        status = DeploymentStatus(
-            observed_generation=held.metadata.generation or 0,
-            replicas=replicas,
-            updated_replicas=current.status.replicas,
-            ready_replicas=ready,
-            available_replicas=ready,
-            unavailable_replicas=max(wanted - ready, 0),
-            conditions=held.status.conditions,
-        )
-        if status != held.status:
-            self._api.put(replace(held, status=status))

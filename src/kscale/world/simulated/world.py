@@ -17,6 +17,7 @@ from kscale.world.protocols import GoesBy, Ranker, Watch
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.controllers import Admit, PodMaker
+from kscale.world.simulated.deployments import Deployments
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.draws import Draws
 from kscale.world.simulated.garbage import GarbageCollector
@@ -26,7 +27,7 @@ from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.performer import SimulatedPerformer
 from kscale.world.simulated.pods import delete_pod
-from kscale.world.simulated.replica_sets import Deployments, ReplicaSets, ReplicationControllers
+from kscale.world.simulated.replica_sets import ReplicaSets, ReplicationControllers
 from kscale.world.simulated.resizing import Resizing
 from kscale.world.simulated.scheduler import Scheduler
 from kscale.world.simulated.stateful_sets import DaemonSets, Jobs, StatefulSets

@@ -1,0 +1,129 @@
+"""How a deployment goes from one template to another, and how its sets share another size: who has how many replicas
+next.
+
+Upstream: ``pkg/controller/deployment`` (``rolling.go``, ``recreate.go``, ``sync.go``), ``util/deployment_util.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from kscale.objects.apps import Deployment, DeploymentSpec, ReplicaSet
+from kscale.objects.numbers_or_percent import share_of
+
+__all__ = ["RECREATE", "Sizes", "first_size", "most_of", "next_sizes", "replicas_of", "shared_sizes", "wanted_of"]
+
+RECREATE: Final = "Recreate"
+_QUARTER: Final = "25%"
+
+Sizes = Mapping[str, int]
+"""Replicas by the keys of sets: of those that get others."""
+
+
+def replicas_of(each: ReplicaSet) -> int:
+    """How many a set is to have."""
+    return 1 if each.spec.replicas is None else each.spec.replicas
+
+
+def wanted_of(held: Deployment) -> int:
+    """How many a deployment is to have."""
+    return 1 if held.spec.replicas is None else held.spec.replicas
+
+
+def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
+    """(pods that there may be beyond the size, pods of the size that may be away) while it rolls, one of the two at
+    least 1 (``ResolveFenceposts``)."""
+    if spec.strategy.type == RECREATE:
+        return 0, 0
+    rolling = spec.strategy.rolling_update
+    surge = _QUARTER if rolling is None or rolling.max_surge is None else rolling.max_surge
+    away = _QUARTER if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
+    beyond, gone = share_of(surge, wanted, up=True), share_of(away, wanted, up=False)
+    return beyond, 1 if not beyond and not gone else gone
+
+
+def first_size(held: Deployment, old: Iterable[ReplicaSet]) -> int:
+    """How large the set of a new template is made (``NewRSNewReplicas``)."""
+    return _grown(held, 0, sum(map(replicas_of, old)))
+
+
+def _grown(held: Deployment, new: int, old: int) -> int:
+    """The size of the set of the template, which has ``new`` replicas where the others have ``old``."""
+    wanted = wanted_of(held)
+    if held.spec.strategy.type == RECREATE or new > wanted:
+        return wanted
+    room = wanted + _bounds(held.spec, wanted)[0] - new - old
+    return new + max(min(room, wanted - new), 0)
+
+
+def next_sizes(held: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+    """The next step of a roll-out: the new set grows, or if it cannot, old ones shrink, what is not available first."""
+    old = [each for each in old if replicas_of(each)]
+    has = replicas_of(new)
+    size = _grown(held, has, sum(map(replicas_of, old)))
+    if size != has:
+        return {new.key: size}
+    if not old or held.spec.strategy.type == RECREATE:
+        return {each.key: 0 for each in old}
+    wanted = wanted_of(held)
+    stay = wanted - min(_bounds(held.spec, wanted)[1], wanted)
+    left = {each.key: replicas_of(each) for each in old}
+    missing = has - new.status.available_replicas
+    most = has + sum(left.values()) - stay - missing
+    if most <= 0:
+        return {}
+    old.sort(key=_age)
+    for each in old:  # pods that are not available first
+        left[each.key] -= max(min(most, left[each.key] - each.status.available_replicas), 0)
+        most -= replicas_of(each) - left[each.key]
+    spare = new.status.available_replicas + sum(each.status.available_replicas for each in old) - stay
+    for each in old:
+        if spare > 0:
+            gives = min(left[each.key], spare)
+            left[each.key] -= gives
+            spare -= gives
+    return {each.key: left[each.key] for each in old if left[each.key] != replicas_of(each)}
+
+
+def _age(each: ReplicaSet) -> tuple[str, str]:
+    """The oldest first."""
+    return each.metadata.creation_timestamp or "", each.name
+
+
+def most_of(held: Deployment) -> int:
+    """How many pods there may be while it rolls."""
+    wanted = wanted_of(held)
+    return wanted + _bounds(held.spec, wanted)[0]
+
+
+def shared_sizes(held: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
+    """What sets get of another size of the deployment, of which there might be ``most_before`` pods: each its part
+    (``scale``)."""
+    wanted = wanted_of(held)
+    active = sorted((each for each in sets if replicas_of(each)), key=_age)
+    if len(active) == 1:
+        return {} if replicas_of(active[0]) == wanted else {active[0].key: wanted}
+    most = most_of(held) if wanted else 0
+    more = most - sum(map(replicas_of, active))
+    if not active or not more or held.spec.strategy.type == RECREATE:
+        return {}
+    if more > 0:
+        active.reverse()  # of equally large ones the newest first, else the oldest
+    active.sort(key=lambda each: -replicas_of(each))
+    sizes: dict[str, int] = {}
+    given = 0
+    for each in active:
+        part = _part(replicas_of(each), most, most_before)
+        part = min(part, more - given) if more > 0 else max(part, more - given)
+        sizes[each.key] = replicas_of(each) + part
+        given += part
+    first = active[0].key
+    sizes[first] = max(sizes[first] + more - given, 0)
+    return {each.key: sizes[each.key] for each in active if sizes[each.key] != replicas_of(each)}
+
+
+def _part(size: int, most: int, before: int) -> int:
+    """What a set gets more (or less) where there may be ``most`` pods, and might be as many as ``before``: in
+    proportion, to the nearest number (``getReplicaSetFraction``)."""
+    return (2 * size * most + before) // (2 * before) - size if most and before else -size

@@ -1,0 +1,252 @@
+"""Roll-outs of deployments: who has how many replicas next, and what becomes of pods meanwhile.
+
+The tables are those of upstream's tests (``pkg/controller/deployment``: ``rolling_test.go``, ``sync_test.go``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kscale.effects import SECOND
+from kscale.objects.apps import Deployment, ReplicaSet
+from kscale.objects.conditions import pod_ready
+from kscale.objects.decode import from_dict
+from kscale.objects.policy import PodDisruptionBudget
+from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.rollouts import first_size, most_of, next_sizes, shared_sizes
+from kscale.world.simulated.world import SimulatedWorld, WorldOptions
+from unit.world.simulated_cases import deployment, named, pod_template, run, scale, workload, world_of
+
+
+def of_size(size: int, **rolling: Any) -> Deployment:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0, **rolling}}
+    return deployment(replicas=size, spec={"strategy": strategy})
+
+
+def replica_set(name: str, size: int, available: int = 0, minute: int = 0) -> ReplicaSet:
+    made = {
+        "metadata": {"name": name, "namespace": "shop", "creationTimestamp": f"2016-05-20T00:{minute:02}:00Z"},
+        "spec": {"replicas": size},
+        "status": {"availableReplicas": available},
+    }
+    return from_dict({"apiVersion": "apps/v1", "kind": "ReplicaSet", **made}, ReplicaSet)
+
+
+@pytest.mark.parametrize(
+    ("surge", "old", "new", "expected"), [(0, 10, 0, 0), (2, 10, 0, 2), (2, 5, 0, 7), (2, 10, 2, 2), (2, 2, 11, 10)]
+)
+def test_the_new_set_grows_as_far_as_there_may_be_pods(surge: int, old: int, new: int, expected: int) -> None:
+    held = of_size(10, maxSurge=surge, maxUnavailable=0)
+    found = next_sizes(held, replica_set("new", new, new), [replica_set("old", old)])
+    assert found.get("shop/new", new) == expected
+    if not new:
+        assert first_size(held, [replica_set("old", old)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("away", "old", "ready", "new", "new_ready", "expected"),
+    [
+        (0, 10, 10, 0, 0, 9),
+        (2, 10, 10, 0, 0, 8),
+        (2, 10, 8, 0, 0, 8),
+        (2, 10, 9, 0, 0, 8),
+        (2, 8, 8, 2, 0, 8),
+        (2, 8, 8, 2, 2, 6),
+        (2, 10, 1, 0, 0, 8),
+    ],
+)
+def test_old_sets_shrink_as_far_as_pods_may_be_away(
+    away: int, old: int, ready: int, new: int, new_ready: int, expected: int
+) -> None:
+    held = of_size(10, maxUnavailable=away)
+    found = next_sizes(held, replica_set("new", new, new_ready), [replica_set("old", old, ready)])
+    assert found.get("shop/old", old) == expected
+
+
+def test_of_old_sets_the_oldest_shrinks_first_and_none_below_nothing() -> None:
+    old = [replica_set("b", 3, 3, minute=2), replica_set("a", 2, 1, minute=1)]
+    found = next_sizes(of_size(10, maxUnavailable="50%"), replica_set("new", 5, 5), old)
+    assert found == {"shop/b": 0, "shop/a": 0}
+    found = next_sizes(of_size(10, maxUnavailable=3), replica_set("new", 5, 5), old)
+    assert found == {"shop/a": 0, "shop/b": 2}
+
+
+SHARED: list[tuple[int, int, Sequence[int], Sequence[int]]] = [
+    (10, 12, (10,), (12,)),
+    (10, 5, (10,), (5,)),
+    (5, 10, (2, 3), (4, 6)),
+    (5, 3, (2, 3), (1, 2)),
+    (9, 4, (8, 1), (4, 0)),
+    (7, 10, (2, 3, 2), (3, 4, 3)),
+    (13, 8, (2, 8, 3), (1, 5, 2)),
+    (3, 4, (1, 1, 1), (2, 1, 1)),
+    (3, 2, (1, 1, 1), (1, 1, 0)),
+    (4, 5, (0, 2, 2), (0, 3, 2)),
+    (6, 0, (3, 2, 1), (0, 0, 0)),
+    (10, 14, (7, 3), (10, 4)),
+    (2, 2, (2, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("before", "size", "sets", "expected"), SHARED)
+def test_sets_share_another_size(before: int, size: int, sets: Sequence[int], expected: Sequence[int]) -> None:
+    """The newest stands first."""
+    there = [replica_set(f"v{9 - i}", each, minute=9 - i) for i, each in enumerate(sets)]
+    found = shared_sizes(of_size(size), there, most_of(of_size(before)))
+    assert [found.get(each.key, each.spec.replicas) for each in there] == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("before", "size", "sets", "expected"), [((10, 2), (20, 2), (6, 6), (11, 11)), ((10, 3), (50, 6), (5, 8), (22, 34))]
+)
+def test_what_may_be_beyond_the_size_is_shared_too(
+    before: tuple[int, int], size: tuple[int, int], sets: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    there = [replica_set("v2", sets[0], minute=2), replica_set("v1", sets[1], minute=1)]
+    held, earlier = (of_size(number, maxSurge=surge) for number, surge in (size, before))
+    found = shared_sizes(held, there, most_of(earlier))
+    assert tuple(found[each.key] for each in there) == expected
+
+
+# -- in a world --------------------------------------------------------------------------------------------------------
+
+TIMES = PodTimes(start=Spread.fixed(10 * SECOND), termination=Spread.fixed(3 * SECOND))
+OPTIONS = WorldOptions(pods=TIMES)
+
+
+def changed(world: SimulatedWorld, **annotations: str) -> None:
+    """Another template (``kubectl rollout restart``)."""
+    held = named(world, "web")
+    metadata = replace(held.spec.template.metadata, annotations=annotations)
+    world.api.put(replace(held, spec=replace(held.spec, template=replace(held.spec.template, metadata=metadata))))
+
+
+def counted(world: SimulatedWorld) -> tuple[list[int], int]:
+    """(pods that are not told to end by version, the oldest version first; those that are ready)."""
+    alive = [each for each in world.api.of("Pod").values() if each.metadata.deletion_timestamp is None]
+    versions = Counter((each.metadata.annotations or {}).get("v", "") for each in alive)
+    return [versions[name] for name in sorted(versions)], sum(map(pod_ready, alive))
+
+
+def watched(world: SimulatedWorld, seconds: int) -> tuple[int, int]:
+    """(most pods, least ready ones) meanwhile."""
+    most, least = 0, 10**6
+    for _ in range(seconds):
+        run(world, 1)
+        versions, ready = counted(world)
+        most, least = max(most, sum(versions)), min(least, ready)
+    return most, least
+
+
+@pytest.mark.parametrize(
+    ("rolling", "most", "least"),
+    [({}, 5, 3), ({"maxSurge": 2, "maxUnavailable": 0}, 6, 4), ({"maxSurge": 0, "maxUnavailable": "50%"}, 4, 2)],
+)
+def test_another_template_takes_the_place_of_the_one_before_step_by_step(
+    rolling: dict[str, Any], most: int, least: int
+) -> None:
+    strategy = {"strategy": {"rollingUpdate": rolling}} if rolling else {}
+    world = world_of(deployment(replicas=4, spec=strategy, cpu="100m"), options=OPTIONS)
+    run(world, 20)
+    changed(world, v="1")
+    assert watched(world, 120) == (most, least)
+    assert counted(world) == ([4], 4)
+    status = named(world, "web").status
+    assert (status.replicas, status.updated_replicas, status.available_replicas) == (4, 4, 4)
+    assert sorted(each.spec.replicas for each in world.api.of("ReplicaSet").values()) == [0, 4]
+
+
+def test_recreated_pods_come_when_the_others_are_gone() -> None:
+    held = deployment(replicas=3, spec={"strategy": {"type": "Recreate"}}, cpu="100m")
+    world = world_of(held, options=OPTIONS)
+    run(world, 20)
+    changed(world, v="1")
+    run(world, 2)
+    assert counted(world) == ([], 0)
+    assert len(world.api.of("Pod")) == 3  # they end
+    run(world, 2)
+    assert counted(world) == ([3], 0)
+    scale(world, 5)
+    run(world, 20)
+    assert counted(world) == ([5], 5)
+
+
+def test_a_size_that_changes_while_it_rolls_is_shared() -> None:
+    world = world_of(deployment(replicas=8, cpu="10m"), options=OPTIONS)
+    run(world, 20)
+    changed(world, v="1")
+    run(world, 5)
+    assert counted(world)[0] == [6, 4]
+    scale(world, 16)
+    run(world, 0)
+    assert counted(world)[0] == [12, 8]
+    assert watched(world, 120)[0] == 20
+    assert counted(world) == ([16], 16)
+
+
+def test_a_template_that_comes_back_has_its_set_and_a_paused_one_waits() -> None:
+    world = world_of(deployment(replicas=2, cpu="10m"), options=OPTIONS)
+    run(world, 20)
+    (first,) = world.api.of("ReplicaSet")
+    changed(world, v="1")
+    run(world, 60)
+    changed(world)
+    run(world, 60)
+    assert {key: each.spec.replicas for key, each in world.api.of("ReplicaSet").items()}[first] == 2
+    held = named(world, "web")
+    world.api.put(replace(held, spec=replace(held.spec, paused=True)))
+    changed(world, v="2")
+    run(world, 60)
+    assert len(world.api.of("ReplicaSet")) == 2
+    scale(world, 3)
+    run(world, 60)
+    assert counted(world) == ([3], 3)
+    held = named(world, "web")
+    world.api.put(replace(held, spec=replace(held.spec, paused=False)))
+    run(world, 60)
+    assert len(world.api.of("ReplicaSet")) == 3
+
+
+def test_only_some_sets_of_earlier_templates_are_kept() -> None:
+    world = world_of(deployment(replicas=1, spec={"revisionHistoryLimit": 2}, cpu="10m"), options=OPTIONS)
+    for number in range(5):
+        changed(world, v=str(number))
+        run(world, 60)
+    assert len(world.api.of("ReplicaSet")) == 3
+    assert counted(world) == ([1], 1)
+
+
+def test_a_budget_counts_what_the_deployment_wants() -> None:
+    """And not what its sets have between them while it rolls."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    metadata = {"name": "b", "namespace": "shop"}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    held = deployment(replicas=4, spec={"strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}}, cpu="9m")
+    world = world_of(held, from_dict(budget, PodDisruptionBudget), options=OPTIONS)
+    run(world, 20)
+    changed(world, v="1")
+    run(world, 5)
+    status = world.api.get("PodDisruptionBudget", "shop", "b").status
+    assert (status.expected_pods, status.desired_healthy, status.current_healthy) == (4, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "field"),
+    [
+        ({"type": "Sometimes"}, "spec.strategy.type"),
+        ({"rollingUpdate": {"maxSurge": "many"}}, "spec.strategy.rollingUpdate.maxSurge"),
+        ({"rollingUpdate": {"maxUnavailable": -1}}, "spec.strategy.rollingUpdate.maxUnavailable"),
+    ],
+)
+def test_a_strategy_that_no_api_server_takes_is_told(strategy: dict[str, Any], field: str) -> None:
+    from kscale.objects.validation import check
+
+    template = pod_template("web")
+    held = from_dict(workload("Deployment", "web", 1, spec={"strategy": strategy, "template": template}), Deployment)
+    assert [each.field for each in check(held) if each.fatal] == [field]
