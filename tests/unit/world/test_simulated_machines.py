@@ -16,19 +16,24 @@ from kscale.effects import (
     Refresh,
     Steps,
 )
+from kscale.objects.apps import StatefulSet
+from kscale.objects.decode import from_dict
 from kscale.world.protocols import NodeGroups
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.kubelet import PodTimes
 from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
     QUICK,
     deployment,
     done,
+    pod_template,
     pods,
     pool,
     refused,
     run,
+    workload,
     world_of,
 )
 
@@ -142,3 +147,26 @@ def test_the_same_seed_is_the_same_world() -> None:
 
     assert story(1) == story(1)
     assert story(1) != story(2)
+
+
+def test_pods_of_one_name_draw_one_after_the_other() -> None:
+    """And the second of them the same as ever, whoever else is there."""
+
+    def starts(*others: Any) -> list[int]:
+        spread = Spread(((0, 0), (1_000_000, 60 * SECOND)))
+        spec = {"template": pod_template("db", cpu="100m")}
+        held = from_dict(workload("StatefulSet", "db", 1, spec=spec), StatefulSet)
+        world = world_of(*others, held, options=WorldOptions(seed=3, pods=PodTimes(start=spread)))
+        took: list[int] = []
+        for _ in range(4):
+            run(world, 0)
+            begin = world.time.now
+            while world.api.get("Pod", "shop", "db-0").status.phase != "Running":
+                world.time.step()
+            took.append((world.time.now - begin) // SECOND)
+            delete_pod(world.api, world.api.get("Pod", "shop", "db-0"), 0)
+        return took
+
+    alone = starts()
+    assert len(set(alone)) == 4
+    assert starts(deployment(replicas=5, cpu="10m")) == alone

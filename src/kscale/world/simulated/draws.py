@@ -1,6 +1,7 @@
 """Random numbers by counter and entity: what one entity draws does not depend on who else draws.
 
-So two runs that differ in one thing compare like with like. Integers only: the same on every machine.
+So two runs that differ in one thing compare like with like. Of entities that have one name one after the other each has
+a number of its own. Integers only: the same on every machine.
 """
 
 from __future__ import annotations

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import msgspec
 
 from kscale.effects import SECOND, Moment, VirtualTime
+from kscale.objects.apps import StatefulSet
 from kscale.objects.core import Pod
-from kscale.world.simulated.api_objects import ApiObjects, Changes
+from kscale.objects.meta import object_key
+from kscale.objects.owners import controller_of
+from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.pods import ENDED, ended, finished, started, with_ready
 from kscale.world.simulated.shared_parts import SharedParts
 from kscale.world.simulated.turns import HAPPENINGS
 
 __all__ = ["Kubelet", "PodTimes"]
+
+_STATEFUL: Final = "StatefulSet"
 
 
 class PodTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,26 +49,48 @@ class Kubelet:
         self._shared = SharedParts()
         self._due: dict[tuple[Moment, _Acts], dict[tuple[str, str], None]] = {}
         """Keys and UIDs of pods that something becomes of, by when and what."""
+        self._before: Counter[str] = Counter()
+        """By key: how many pods of a stateful set have had it before."""
+        api.listen("StatefulSet", one_by_one(self._forget))
         api.listen("Pod", self._pods)
         self._pods(api.present("Pod"))
 
     def _pods(self, changes: Changes[Pod]) -> None:
         for key, old, new in changes:
-            if new is None or not new.spec.node_name or new.status.phase in ENDED:
+            if new is None:
+                self._note(key, old)
+                continue
+            if not new.spec.node_name or new.status.phase in ENDED:
                 continue
             meta = new.metadata
             if meta.deletion_timestamp is not None:
                 if old is None or old.metadata.deletion_grace_period_seconds != meta.deletion_grace_period_seconds:
-                    takes = self._draws.duration(self._times(new).termination, "termination", key)
+                    takes = self._draw(self._times(new).termination, "termination", key)
                     most = (meta.deletion_grace_period_seconds or 0) * SECOND
                     self._later(min(takes, most), key, new, self._remove)
             elif old is None or not old.spec.node_name:
-                times, draw = self._times(new), self._draws.duration
+                times, draw = self._times(new), self._draw
                 if new.status.phase != "Running":
                     takes = draw(times.pull, "pull", key) + draw(times.start, "start", key)
                     self._later(takes, key, new, self._start)
                 elif times.work is not None:
                     self._later(draw(times.work, "work", key), key, new, self._end)
+
+    def _note(self, key: str, gone: Pod | None) -> None:
+        """The next one of this name draws anew; names that are made are never used again."""
+        owner = None if gone is None or gone.metadata.generate_name else controller_of(gone.metadata)
+        if gone is not None and owner is not None and owner.kind == _STATEFUL:
+            held = self._api.find(_STATEFUL, object_key(gone.metadata.namespace, owner.name))
+            if held is not None and held.metadata.uid == owner.uid:
+                self._before[key] += 1
+
+    def _forget(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
+        if old is not None and new is None:
+            for key in [each for each in self._before if each.rpartition("-")[0] == old.key]:
+                del self._before[key]
+
+    def _draw(self, spread: Spread, purpose: str, key: str) -> int:
+        return self._draws.duration(spread, purpose, key, self._before.get(key, 0))
 
     def _later(self, by: int, key: str, pod: Pod, act: _Acts) -> None:
         due = self._time.now + by, act
@@ -77,7 +106,7 @@ class Kubelet:
 
     def _start(self, pods: list[tuple[str, Pod]]) -> None:
         begun: list[tuple[str, Pod]] = []
-        at, draw = self._api.now_text, self._draws.duration
+        at, draw = self._api.now_text, self._draw
         for key, pod in pods:
             if pod.metadata.deletion_timestamp is not None:
                 continue
