@@ -1,6 +1,6 @@
-"""Controllers of stateful sets, daemon sets and jobs.
+"""Controllers of stateful sets and daemon sets.
 
-Upstream: ``pkg/controller/statefulset``, ``pkg/controller/daemon``, ``pkg/controller/job``.
+Upstream: ``pkg/controller/statefulset``, ``pkg/controller/daemon``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
 from kscale.objects.apps import DaemonSet, DaemonSetStatus, StatefulSet, StatefulSetOrdinals, StatefulSetStatus
-from kscale.objects.batch import Job
-from kscale.objects.conditions import is_true, pod_ready
+from kscale.objects.conditions import pod_ready
 from kscale.objects.core import (
     Affinity,
     Node,
@@ -23,14 +22,14 @@ from kscale.objects.core import (
     Pod,
 )
 from kscale.objects.daemon_sets import should_run
-from kscale.objects.meta import Condition, KubeObject
+from kscale.objects.meta import KubeObject
 from kscale.objects.workloads import claims_of, daemonset_pod, pods_of
 from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pod, finished
 
-__all__ = ["DaemonSets", "Jobs", "StatefulSets"]
+__all__ = ["DaemonSets", "StatefulSets"]
 
 
 class StatefulSets(Controller):
@@ -164,57 +163,3 @@ def _target(pod: Pod) -> str:
             if each.key == "metadata.name" and each.values:
                 return str(each.values[0])
     return ""
-
-
-class Jobs(Controller):
-    """Pods until as many have succeeded as a job says."""
-
-    kind: ClassVar[str] = "Job"
-
-    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
-        super().__init__(api, time, owned, rank=1)
-        self._maker = maker
-
-    def sync(self, held: Job) -> None:
-        """Makes what is missing, counts what has succeeded, and says when it is complete."""
-        status = held.status
-        if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
-            return
-        pods = list(self._owned.of(held.metadata.uid).values())
-        succeeded = status.succeeded
-        for pod in pods:
-            if pod.status.phase == "Succeeded":  # counted once: what has been counted is not kept
-                succeeded += 1
-                self._api.remove(pod)
-        active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
-        completions = held.spec.completions
-        # Without a number of completions no pod is made once one has succeeded, and those that run go on to their end.
-        enough = succeeded >= completions if completions is not None else succeeded > 0 and not active
-        conditions, completed = status.conditions, status.completion_time
-        wanted = 1 if held.spec.parallelism is None else held.spec.parallelism
-        if enough:
-            wanted, completed = 0, self._api.now_text
-            conditions = [
-                *conditions, Condition(type="Complete", status="True", last_transition_time=self._api.now_text)
-            ]  # fmt: skip
-        elif completions is not None:
-            wanted = min(wanted, completions - succeeded)
-        elif succeeded:
-            wanted = len(active)
-        if held.spec.suspend:
-            wanted = 0
-        for pod in active[wanted:]:
-            delete_pod(self._api, pod)
-        if wanted > len(active):
-            self._maker.make_more(self._maker.pattern(held), wanted - len(active), generate_name=f"{held.name}-")
-        new = replace(
-            status,
-            conditions=conditions,
-            start_time=status.start_time or self._api.now_text,
-            completion_time=completed,
-            succeeded=succeeded,
-            active=wanted,
-            ready=sum(map(pod_ready, active)),
-        )
-        if new != status:
-            self._api.put(replace(held, status=new))

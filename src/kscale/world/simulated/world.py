@@ -21,6 +21,7 @@ from kscale.world.simulated.deployments import Deployments
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.draws import Draws
 from kscale.world.simulated.garbage import GarbageCollector
+from kscale.world.simulated.jobs import Jobs
 from kscale.world.simulated.kubelet import Kubelet, PodTimes
 from kscale.world.simulated.load import Load
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
@@ -30,7 +31,7 @@ from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.replica_sets import ReplicaSets, ReplicationControllers
 from kscale.world.simulated.resizing import Resizing
 from kscale.world.simulated.scheduler import Scheduler
-from kscale.world.simulated.stateful_sets import DaemonSets, Jobs, StatefulSets
+from kscale.world.simulated.stateful_sets import DaemonSets, StatefulSets
 from kscale.world.simulated.stores import SimulatedStores
 from kscale.world.simulated.view import ClusterView
 from kscale.world.simulated.volumes import VolumeBinder

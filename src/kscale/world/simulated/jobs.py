@@ -1,0 +1,163 @@
+"""The controller of jobs.
+
+Upstream: ``pkg/controller/job``. Containers do not fail here, but pods go before their work is done: they are evicted,
+or lose their node, and count as failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from msgspec.structs import replace
+
+from kscale.effects import SECOND, Moment, VirtualTime, from_text
+from kscale.objects.batch import Job, JobStatus
+from kscale.objects.conditions import is_true, pod_ready
+from kscale.objects.core import Pod
+from kscale.objects.meta import Condition, object_key
+from kscale.objects.owners import controller_of
+from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
+from kscale.world.simulated.controllers import Controller, PodMaker
+from kscale.world.simulated.owned_pods import OwnedPods
+from kscale.world.simulated.pods import delete_pod, finished
+from kscale.world.simulated.turns import CONTROLLERS
+
+__all__ = ["Jobs"]
+
+_RANK: Final = 1
+_LIMIT: Final = 6
+"""Failures that a job stands, where it does not say how many (``backoffLimit``)."""
+_FIRST_DELAY: Final = 10 * SECOND
+_LONGEST_DELAY: Final = 600 * SECOND
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Of a job: ``new`` ones, which its status does not tell yet; those in a ``row`` since one has succeeded, and when
+    the ``last`` was."""
+
+    new: int = 0
+    row: int = 0
+    last: Moment = 0
+
+    def delay(self) -> int:
+        """How long after the last failure a pod comes in its place: twice as long each time."""
+        return min(_FIRST_DELAY << min(self.row - 1, 10), _LONGEST_DELAY) if self.row else 0
+
+
+class Jobs(Controller):
+    """Pods until as many have succeeded as a job says, or more have failed than it stands, or its time is over."""
+
+    kind: ClassVar[str] = "Job"
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
+        super().__init__(api, time, owned, rank=_RANK)
+        self._maker = maker
+        self._failures: dict[str, _Failures] = {}
+        self._dismissed: set[str] = set()
+        """UIDs of pods that a job gives up itself: they do not count."""
+        self._deadlines: set[str] = set()
+        """UIDs of jobs that will be looked at when their time is over."""
+        api.listen("Pod", self._pods)
+        api.listen(self.kind, one_by_one(self._gone))
+
+    def _pods(self, changes: Changes[Pod]) -> None:
+        for _, old, new in changes:
+            if old is None or (new is not None and new.metadata.deletion_timestamp is None):
+                continue  # it has come, or goes on
+            uid = old.metadata.uid
+            if old.metadata.deletion_timestamp is None and not finished(old) and uid not in self._dismissed:
+                self._fail(old)
+            if new is None:
+                self._dismissed.discard(uid)
+
+    def _fail(self, pod: Pod) -> None:
+        owner = controller_of(pod.metadata)
+        if owner is None or owner.kind != self.kind:
+            return
+        held = self._api.find(self.kind, object_key(pod.metadata.namespace, owner.name))
+        if held is not None and held.metadata.uid == owner.uid:
+            known = self._failures.setdefault(owner.uid, _Failures())
+            known.new, known.row, known.last = known.new + 1, known.row + 1, self._time.now
+
+    def _gone(self, old: Job | None, new: Job | None) -> None:
+        if old is not None and new is None:
+            self._failures.pop(old.metadata.uid, None)
+            self._deadlines.discard(old.metadata.uid)
+
+    def sync(self, held: Job) -> None:
+        """Makes what is missing, counts what has succeeded or failed, and says when it is complete, or failed."""
+        status = held.status
+        if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
+            return
+        known = self._failures.get(held.metadata.uid, _Failures())
+        pods = list(self._owned.of(held.metadata.uid).values())
+        succeeded = status.succeeded
+        for pod in pods:
+            if pod.status.phase == "Succeeded":  # counted once: what has been counted is not kept
+                succeeded += 1
+                known.row = 0
+                self._api.remove(pod)
+        active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
+        failed, known.new = status.failed + known.new, 0
+        status = replace(status, succeeded=succeeded, failed=failed, start_time=self._started(held))
+        end = self._end(held, status, active)
+        wanted = 0 if end is not None or held.spec.suspend else self._wanted(held, succeeded, active)
+        for pod in active[wanted:]:
+            self._dismissed.add(pod.metadata.uid)
+            delete_pod(self._api, pod)
+        if wanted > len(active):
+            wait = known.last + known.delay() - self._time.now
+            if wait > 0:
+                self._look_again(held.key, wait)
+                wanted = len(active)
+            else:
+                pattern = self._maker.pattern(held)
+                self._maker.make_more(pattern, wanted - len(active), generate_name=f"{held.name}-")
+        if end is not None:
+            now = self._api.now_text
+            completed = now if end.type == "Complete" else None
+            status = replace(status, conditions=[*status.conditions, end], completion_time=completed)
+        new = replace(status, active=wanted, ready=sum(map(pod_ready, active)))
+        if new != held.status:
+            self._api.put(replace(held, status=new))
+
+    def _started(self, held: Job) -> str | None:
+        """Since when it is not suspended; when its time is over it will be looked at."""
+        if held.spec.suspend:
+            return None if held.status.start_time is None else held.status.start_time
+        started = held.status.start_time or self._api.now_text
+        limit, uid = held.spec.active_deadline_seconds, held.metadata.uid
+        if limit is not None and uid not in self._deadlines:
+            self._deadlines.add(uid)
+            self._look_again(held.key, max(from_text(started) + limit * SECOND - self._time.now, 0))
+        return started
+
+    def _look_again(self, key: str, after: int) -> None:
+        self._time.at(self._time.now + after, lambda: self.changed(key), rank=CONTROLLERS + _RANK)
+
+    def _end(self, held: Job, status: JobStatus, active: list[Pod]) -> Condition | None:
+        """What ends it now; None: it goes on."""
+        spec, succeeded = held.spec, status.succeeded
+        # Without a number of completions no pod is made once one has succeeded, and those that run go on to their end.
+        enough = succeeded >= spec.completions if spec.completions is not None else succeeded > 0 and not active
+        if status.failed > (_LIMIT if spec.backoff_limit is None else spec.backoff_limit):
+            return self._failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        limit = spec.active_deadline_seconds
+        since = None if limit is None or spec.suspend else status.start_time
+        if limit is not None and since is not None and self._time.now - from_text(since) >= limit * SECOND:
+            return self._failed("DeadlineExceeded", "Job was active longer than specified deadline")
+        at = self._api.now_text
+        return Condition(type="Complete", status="True", last_transition_time=at) if enough else None
+
+    def _failed(self, reason: str, message: str) -> Condition:
+        at = self._api.now_text
+        return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=at)
+
+    def _wanted(self, held: Job, succeeded: int, active: list[Pod]) -> int:
+        """How many pods there should be."""
+        wanted = 1 if held.spec.parallelism is None else held.spec.parallelism
+        if held.spec.completions is not None:
+            return min(wanted, held.spec.completions - succeeded)
+        return len(active) if succeeded else wanted
