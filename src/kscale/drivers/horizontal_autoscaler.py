@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from kscale.drivers.apart import CANNOT_BE_RECONCILED, Apart
 from kscale.drivers.horizontal import HorizontalController, Tombstone
 from kscale.drivers.queue_metrics import QUEUE_METRICS
 from kscale.drivers.rivals import Rivals
@@ -115,6 +116,7 @@ class HorizontalAutoscaler:
         self._mapper = BUILT_IN_MAPPER
         self._mapper_tick = -1
         self._rivals = Rivals(manager, self.options.sync_period_ns)
+        self._apart = Apart(self.controller)
         self._repeats = repeats
         self._last: _Round | None = None
         self._before: Reconciled | None = None
@@ -135,11 +137,15 @@ class HorizontalAutoscaler:
         self._take_in()
         self.controller.clock_set(by)
         self._rivals.clock_set(by)
+        self._apart.clock_set(by)
 
     def next_due(self) -> Moment | None:
         """When an HPA is due."""
         self._take_in()
-        return 0 if self.controller.ready else self.controller.next_due()
+        if self.controller.ready:
+            return 0
+        due, apart = self.controller.next_due(), self._apart.looked_at
+        return apart if due is None else due if apart is None else min(due, apart)
 
     def observe(self, stores: Stores, now: datetime | Moment) -> HorizontalSight:
         """The HPAs that are due, and what they need of what is watched."""
@@ -218,6 +224,7 @@ class HorizontalAutoscaler:
             controller.done(key, None, now=now)
             self._scales.pop(key, None)
             self._rivals.forget(key)
+            self._apart.forget(key)
         due: list[HorizontalPodAutoscaler] = []
         for hpa in sight.hpas:
             key = hpa.key
@@ -228,8 +235,13 @@ class HorizontalAutoscaler:
                     continue
                 yield from reconcile(hpa, kept, now=now, options=self.options, seen_version=sight.version)
             controller.left_alone(key, now=now)
-        if due and sight.pods is not None:
+        mapper = self._mapper
+        if due:
             mapper = yield from self._kinds(progress, due)
+        self._apart.look(progress.now)
+        if due and sight.pods is not None:
+            due = yield from self._apart.without_slow(due, sight.pods, sight.scales, mapper, progress)
+        if due and sight.pods is not None:
             yield from progress.observe(*controller.queue_metrics.observations(progress.now))
             found = yield from reconcile_all(
                 due,
@@ -245,10 +257,11 @@ class HorizontalAutoscaler:
             )
             self._before = None
             controller.done_all(found, now=now, ended=(yield from progress.clock()))
+            self._apart.note_late(found.late, now)
             if self._repeats and len(due) == len(sight.scales) and not sight.gone:
                 self._last = _Round({hpa.key: hpa for hpa in due}, found, found.at - now)
             for key, problem in found.problems.items():
-                _log.error("HorizontalPodAutoscaler %s cannot be reconciled: %s", key, problem)
+                _log.error(CANNOT_BE_RECONCILED, key, problem)
         if sight.hpas or sight.gone:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),

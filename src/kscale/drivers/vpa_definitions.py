@@ -101,7 +101,7 @@ _OLD_VERSION: Final[ApiObject] = {
     "storage": False,
     "schema": {"openAPIV3Schema": {"type": "object", _KEPT: True}},
 }
-"""Nobody is served it, as with upstream. An API server that once stored objects in it takes no definition without it."""
+"""Nobody is served it, as with upstream. Where objects were once stored in it, no definition may leave it out."""
 
 
 def vpa_definitions() -> list[ApiObject]:

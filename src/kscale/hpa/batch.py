@@ -37,7 +37,7 @@ from kscale.hpa.calculation import Replicas
 from kscale.hpa.decided_rows import DecidedRow
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
-from kscale.hpa.gathering import gather_metrics, gather_scales
+from kscale.hpa.gathering import gather_metrics, gather_scales, is_late
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import UNCHANGED, Concluded, Decided, reconcile
@@ -58,7 +58,8 @@ class Reconciled:
     """What came of a batch.
 
     ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
-    ``unfinished``: keys of those that there was no time for, of which nothing has changed; ``problems``: what of an HPA
+    ``unfinished``: keys of those that there was no time for, ``late``: of those whose questions were not answered in
+    time, of both of which nothing has changed; ``problems``: what of an HPA
     was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns say.
 
     ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
@@ -78,6 +79,7 @@ class Reconciled:
     at: Moment
     written: Mapping[str, HorizontalPodAutoscalerStatus]
     rows: Sequence[DecidedRow | None] = ()
+    late: Sequence[str] = ()
 
 
 def reconcile_all(
@@ -99,7 +101,8 @@ def reconcile_all(
     - ``scales``: of targets that are watched, by the HPA's ``namespace/name``; the rest is asked for, and a scale that
       is to be written is asked for in any case. It may be behind: a write then meets a conflict, as upstream's does;
     - ``pods``: a cluster, a snapshot or its index, or a list;
-    - ``within``: who has not begun to write so many nanoseconds after the first did is left for another time;
+    - ``within``: who has not begun to write so many nanoseconds after the first did is left for another time, and so is
+      whose scale or metrics are not answered within as long;
     - ``before``: the last batch, of the same options and mapper, of which is taken whatever still holds.
 
     All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
@@ -136,7 +139,9 @@ class _Batch:
     def run(self) -> Steps[Reconciled]:
         """The whole."""
         at_most = self.options.workers
-        self.scales = yield from gather_scales(self.progress, self.hpas, self.keys, self.scales, self.mapper, at_most)
+        self.scales = yield from gather_scales(
+            self.progress, self.hpas, self.keys, self.scales, self.mapper, at_most, self.within
+        )
         before = self.before
         with collector_paused():
             last = None if before is None else before.chosen
@@ -151,16 +156,17 @@ class _Batch:
             )
             self.keys = observed.keys  # the same list as in the last batch, where they are the same
             self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options, last)
-        self.gathered = yield from gather_metrics(self.progress, self.chosen.questions(), at_most)
+        self.gathered = yield from gather_metrics(self.progress, self.chosen.questions(), at_most, self.within)
         self.at = self.progress.now
+        self.late = self._late()
         with collector_paused():
-            self.given = self.chosen.encoded(self.gathered, None if before is None else before.given)
+            self.given = self.chosen.encoded(self.gathered, None if before is None else before.given, self.late)
             self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
             self._register()
             self._read_columns()
             self.again = self._rows_again()
             self.rows = list(self.again)
-            runs = [self._begin(row) for row, known in enumerate(self.again) if known is None]
+            runs = [self._begin(row) for row, known in enumerate(self.again) if known is None and row not in self.late]
         yield from self._report([each for each in runs if each.action is None and each.begun])
         # Sizes first: a status can wait. Then whole namespaces, in the order of their first: what is left of them has
         # its metrics asked for again, and comes first the next time.
@@ -173,6 +179,15 @@ class _Batch:
         machines = [partial(apart if each.works_it_out else alone, each) for each in live]
         yield from self.progress.together(machines, at_most=at_most, brief=True)
         return self._result(runs)
+
+    def _late(self) -> frozenset[int]:
+        """The rows of those whose scale or metrics are not answered yet."""
+        if self.within is None:
+            return frozenset()
+        keys = enumerate(self.keys) if len(self.watched) < len(self.keys) else ()
+        scales = (row for row, key in keys if is_late(self.scales.get(key)))
+        asked = [question for question, found in self.gathered.answers.items() if is_late(found)]
+        return frozenset([*scales, *(self.chosen.rows_that_ask(asked) if asked else ())])
 
     def _register(self) -> None:
         """The selectors of all, before any machine looks for rivals."""
@@ -332,13 +347,16 @@ class _Batch:
         histories, rest = self.decisions.memory.histories, self.given.rest
         others: dict[int, HPAState] = {}
         left: dict[int, HPAState] = {}
-        done, unfinished = [], []
+        done, unfinished, late = [], [], []
         problems: dict[str, Exception] = {}
         records = {}
         written = {}
         rows = self.rows
         run_of = {each.row: each for each in runs}
         for row, key in enumerate(self.keys):
+            if row in self.late:
+                late.append(key)
+                continue
             running = run_of.get(row)
             if running is None:  # as it was
                 done.append(row)
@@ -373,7 +391,7 @@ class _Batch:
             left.update((row, state.without_histories()) for row, state in others.items())
         if left:  # else it stays the very same list, of which the next batch knows what comes
             rest = [left.get(row, state) for row, state in enumerate(rest)]
-        if unfinished:
+        if unfinished or late:
             histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]
         return Reconciled(
             keys=[self.keys[row] for row in done],
@@ -388,6 +406,7 @@ class _Batch:
             at=self.at,
             written=written,
             rows=rows,
+            late=late,
         )
 
 

@@ -20,14 +20,14 @@ from kscale.hpa.batch_samples import JoinedUsage, join_usage
 from kscale.hpa.batch_specs import Metric, SpecColumns
 from kscale.hpa.calculation import MODES, MetricsError, PodValues, wrap
 from kscale.hpa.columns import MetricRows
-from kscale.hpa.metrics_client import RESTMetricsClient, object_query
+from kscale.hpa.metrics_client import RESTMetricsClient
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import SampleColumns
 from kscale.hpa.queries import MetricLists
 from kscale.objects.autoscaling import ObjectMetricSource, PodsMetricSource
 from kscale.objects.pod_metrics import PodUsage
 
-__all__ = ["AskedMetrics", "MetricTargets", "ask_metrics", "questions"]
+__all__ = ["AskedMetrics", "MetricTargets", "ask_metrics"]
 
 _T = TypeVar("_T")
 
@@ -76,51 +76,6 @@ def ask_metrics(
 ) -> AskedMetrics:
     """All metrics of all targets; ``joined``: usage by pod as the last round had it."""
     return _Asking(targets, specs, wanted, pods, selected, metrics, options, joined).asked()
-
-
-def questions(targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]]) -> list[GetMetric]:
-    """What has to be asked for the metrics of all targets, each question once. The resource metrics of a namespace are
-    asked for all at once where more than one selection needs them."""
-    asked: dict[GetMetric, None] = {}
-    of_usage: dict[str, set[str]] = {}
-    pairs = dict.fromkeys(zip(targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True))
-    for group, facet in pairs:
-        namespace, selector = wanted[group]
-        for metric in specs.metric_lists[facet]:
-            source = metric.source
-            if source is None or metric.target is None or metric.selector is None:
-                continue
-            if metric.of_usage:
-                of_usage.setdefault(namespace, set()).add(selector)
-            elif isinstance(source, PodsMetricSource):
-                name = source.metric.name
-                of_pods = GetMetric(
-                    api="custom",
-                    namespace=namespace,
-                    kind="Pod",
-                    metric=name,
-                    selector=selector,
-                    metric_selector=metric.selector,
-                )
-                asked[of_pods] = None
-            elif isinstance(source, ObjectMetricSource):
-                asked[object_query(source.metric.name, namespace, source.described_object, metric.selector)] = None
-            else:
-                name = source.metric.name
-                asked[GetMetric(api="external", namespace=namespace, metric=name, metric_selector=metric.selector)] = (
-                    None
-                )
-    usage = [
-        GetMetric(
-            api="resource",
-            namespace=namespace,
-            kind="Pod",
-            selector=next(iter(selectors)) if len(selectors) == 1 else "",
-            columns=True,
-        )
-        for namespace, selectors in of_usage.items()
-    ]
-    return [*usage, *asked]
 
 
 class _Asking:

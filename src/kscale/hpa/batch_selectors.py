@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -145,16 +145,16 @@ class BatchSelectors:
         return error
 
     def next_states(
-        self, hpas: Sequence[HorizontalPodAutoscaler], rest: Sequence[HPAState], problems: Mapping[int, Exception]
+        self, hpas: Sequence[HorizontalPodAutoscaler], rest: Sequence[HPAState], undecided: Collection[int]
     ) -> Sequence[HPAState]:
-        """What is not kept as columns of the states, afterwards."""
-        if not problems and len(self._rests) > 1 and rest is self._rests[1]:
+        """What is not kept as columns of the states, afterwards; of rows that are ``undecided`` nothing changes."""
+        if not undecided and len(self._rests) > 1 and rest is self._rests[1]:
             return rest
         out = list(rest)
         plain: dict[str | None, HPAState] = {}
         settled = True
         for row, (state, group, text) in enumerate(zip(rest, self.group.tolist(), self.texts, strict=True)):
-            if (state.written is None and (group < 0 or state.selector == text)) or row in problems:
+            if (state.written is None and (group < 0 or state.selector == text)) or row in undecided:
                 continue
             written = state.written
             if written is not None and written.uid == hpas[row].metadata.uid:
@@ -168,7 +168,7 @@ class BatchSelectors:
             else:
                 settled = settled and written is None
                 out[row] = HPAState(selector=selector, registered=state.registered, written=written)
-        if not problems and settled:  # of what came of them the same comes again
+        if not undecided and settled:  # of what came of them the same comes again
             self._rests[1:] = [out]
         return out
 

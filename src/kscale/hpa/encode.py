@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from kscale._native import _reconcile
 from kscale.effects import ApiError, GetMetric
 from kscale.errors import InputError
-from kscale.hpa.batch_metrics import MetricTargets, ask_metrics, questions
+from kscale.hpa.batch_metrics import MetricTargets, ask_metrics
 from kscale.hpa.batch_pods import BatchPods, SelectedPods
+from kscale.hpa.batch_questions import questions, rows_that_ask
 from kscale.hpa.batch_samples import JoinedUsage, source_of_query
 from kscale.hpa.batch_scales import ScaleRows, Scales, read_scales
 from kscale.hpa.batch_selectors import BatchSelectors
@@ -191,11 +192,18 @@ class Chosen:
         return self.selectors.texts[row]
 
     def questions(self) -> list[GetMetric]:
-        """What the metrics APIs have to be asked; see :func:`~kscale.hpa.batch_metrics.questions`."""
+        """What the metrics APIs have to be asked; see :func:`~kscale.hpa.batch_questions.questions`."""
         return questions(self.at, self.specs, self.selectors.wanted)
 
-    def encoded(self, metrics: Callable[[GetMetric], Any], before: Encoded | None = None) -> Encoded:
-        """The columns, with what ``metrics`` answers; ``before``: those of the last round."""
+    def rows_that_ask(self, some: Collection[GetMetric]) -> Iterator[int]:
+        """The rows of HPAs that need the answer to one of some questions."""
+        return rows_that_ask(self.at, self.specs, self.selectors.wanted, some)
+
+    def encoded(
+        self, metrics: Callable[[GetMetric], Any], before: Encoded | None = None, left_out: Collection[int] = ()
+    ) -> Encoded:
+        """The columns, with what ``metrics`` answers; ``before``: those of the last round; ``left_out``: rows that are
+        not decided, of which nothing changes."""
         chosen, rows, at = self.selectors, self.at.row, self.at
         pods, joined = self.observed.pods, {} if before is None else before.joined
         asked = ask_metrics(at, self.specs, chosen.wanted, pods, self.selected, metrics, self.options, joined)
@@ -203,7 +211,8 @@ class Chosen:
         begin[rows], end[rows] = asked.begin, asked.end
         problems = {**self.scales.problems, **asked.problems}
         scale_error = self.targets.scale_error.copy()
-        for row in problems:
+        undecided = {*problems, *left_out}
+        for row in undecided:
             scale_error[row] = 2  # it is not decided, and nothing of it changes
         behavior = self.specs.behavior
         return Encoded(
@@ -221,7 +230,7 @@ class Chosen:
             selected=self.selected,
             registered=chosen.registered,
             problems=problems,
-            rest=chosen.next_states(self.observed.hpas, self.rest, problems),
+            rest=chosen.next_states(self.observed.hpas, self.rest, undecided),
             joined=asked.joined,
         )
 

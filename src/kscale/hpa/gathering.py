@@ -1,4 +1,5 @@
-"""What many HPAs ask in common, asked once, some questions at a time."""
+"""What many HPAs ask in common, asked once, some questions at a time. A question that takes too long is answered with
+``DEADLINE_EXCEEDED`` (:func:`is_late`); however many there are, the others are answered."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kscale.effects import GetMetric, Moment, Progress, Steps
+from kscale.effects import DEADLINE_EXCEEDED, ApiError, GetMetric, Machine, Moment, Progress, Steps
 from kscale.hpa.batch_specs import target_references
 from kscale.hpa.gathered import GatheredMetrics
 from kscale.hpa.scale_target import TargetScale, ask_scale
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper, RESTMappingError, parse_group_version
 
-__all__ = ["are_usual", "gather_metrics", "gather_scales"]
+__all__ = ["are_usual", "gather_metrics", "gather_scales", "is_late"]
 
 
 def are_usual(hpas: Iterable[HorizontalPodAutoscaler]) -> bool:
@@ -37,32 +38,70 @@ def gather_scales(
     known: Mapping[str, Any],
     mapper: RESTMapper,
     at_most: int,
+    within: int | None = None,
 ) -> Steps[dict[str, Any]]:
-    """The scale of every target, or why there is none, by ``keys`` of the HPAs: what is not ``known`` is asked for."""
+    """The scale of every target, or why there is none, by ``keys`` of the HPAs: what is not ``known`` is asked for.
+    ``within``: what takes so many nanoseconds is too late (None: nothing is)."""
     resources = target_references(hpas, mapper).resources
     rows = [row for row, key in enumerate(keys) if key not in known and resources[row]]
     if not rows:
         return dict(known)
     machines = [partial(_scale_of, hpas[row], resources[row]) for row in rows]
-    found = yield from progress.together(machines, at_most=at_most, brief=True)
+    found = yield from _found(progress, machines, at_most, within)
     return {**known, **{keys[row]: scale for row, scale in zip(rows, found, strict=True)}}
 
 
-def gather_metrics(progress: Progress, questions: Sequence[GetMetric], at_most: int) -> Steps[GatheredMetrics]:
-    """What the metrics APIs answer."""
+def gather_metrics(
+    progress: Progress, questions: Sequence[GetMetric], at_most: int, within: int | None = None
+) -> Steps[GatheredMetrics]:
+    """What the metrics APIs answer. ``within``: what takes so many nanoseconds is too late (None: nothing is)."""
     answers: list[Any] = []
     if questions:
         machines = [partial(_answer_to, each) for each in questions]
-        answers = yield from progress.together(machines, at_most=at_most, brief=True)
+        answers = yield from _found(progress, machines, at_most, within)
     return GatheredMetrics(dict(zip(questions, answers, strict=True)))
+
+
+def is_late(found: Any) -> bool:
+    """Whether an answer took too long."""
+    return isinstance(found, ApiError) and found == DEADLINE_EXCEEDED
+
+
+def _found(progress: Progress, machines: Sequence[Machine], at_most: int, within: int | None) -> Steps[list[Any]]:
+    """What machines find that each return (answer, nanoseconds that it took).
+
+    All have the time of one, again and again: one by one they would cost more than what they do. Whose time was cut
+    short, because it began late, begins anew; who had half of it or more is too late.
+    """
+    found: list[Any] = [None] * len(machines)
+    left = list(range(len(machines)))
+    while left:
+        some = [machines[number] for number in left]
+        if within is None:
+            answers = yield from progress.together(some, at_most=at_most, brief=True)
+        else:
+            answers = yield from progress.within(within, partial(_together, some, at_most))
+        again = []
+        for number, (answer, took) in zip(left, answers, strict=True):
+            if within is not None and 2 * took < within and is_late(answer):
+                again.append(number)
+            else:
+                found[number] = answer
+        left = again
+    return found
+
+
+def _together(machines: Sequence[Machine], at_most: int, now: Moment) -> Steps[list[Any]]:
+    return (yield from Progress(now).together(machines, at_most=at_most, brief=True))
 
 
 def _answer_to(question: GetMetric, now: Moment) -> Steps[Any]:
     outcome = yield from Progress(now).act(question)
-    return outcome.value if outcome.error is None else outcome.error
+    return (outcome.value if outcome.error is None else outcome.error), outcome.at - now
 
 
 def _scale_of(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...], now: Moment) -> Steps[Any]:
     """The scale of a target, or why there is none."""
-    found = yield from ask_scale(Progress(now), hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
-    return found.scale if isinstance(found, TargetScale) else found
+    progress = Progress(now)
+    found = yield from ask_scale(progress, hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
+    return (found.scale if isinstance(found, TargetScale) else found), progress.now - now

@@ -11,7 +11,18 @@ from typing import Final
 
 import msgspec
 
-from kscale.effects import SECOND, ApiError, Emit, GetScale, Progress, PutScale, StepsOf, Wait, WriteStatus
+from kscale.effects import (
+    DEADLINE_EXCEEDED,
+    SECOND,
+    ApiError,
+    Emit,
+    GetScale,
+    Progress,
+    PutScale,
+    StepsOf,
+    Wait,
+    WriteStatus,
+)
 from kscale.hpa.reconcile_pass import Pass
 from kscale.objects.autoscaling import Scale
 from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
@@ -69,6 +80,8 @@ def ask_scale(
         outcome = yield from progress.act(GetScale(namespace=namespace, resource=resource, name=name))
         if outcome.error is None:
             return TargetScale(outcome.value, resource)
+        if outcome.error == DEADLINE_EXCEEDED:
+            return outcome.error  # there was no time to ask whom it is worth asking
         first = first or outcome.error
     return first
 

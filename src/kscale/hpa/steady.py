@@ -28,7 +28,7 @@ _DECIDED = (
 def is_settled(found: Reconciled) -> bool:
     """Whether of all HPAs of a batch the columns said all, no size changed, and all samples were taken a whole window
     after the last pod became what it is: later ones then count as these (``groupPods``)."""
-    if found.records or found.problems or found.unfinished or found.decisions.rescaled.any():
+    if found.records or found.problems or found.unfinished or found.late or found.decisions.rescaled.any():
         return False
     samples, pods = found.given.samples, found.given.pods
     taken = samples.time[samples.present != 0]

@@ -9,17 +9,23 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler, HorizontalSight
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
-from kscale.effects import SECOND, to_text
+from kscale.effects import SECOND, GetMetric, Outcome, run_virtually, to_text
+from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.options import HPAOptions
-from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.decode import from_dict
 from kscale.objects.meta import ObjectMeta
+from kscale.objects.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.objects.rest_mapping import ServedResource
+from kscale.snapshot.cluster import Cluster
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
 from kscale.world.metrics.rest import RESTMetrics
 from kscale.world.protocols import Change
@@ -504,3 +510,128 @@ def test_a_controller_that_was_silent_and_comes_back_is_left_its_hpa() -> None:
             assert around.metrics.value("kscale_horizontal_left_alone") == 0
 
     scenario(case)
+
+
+class Adapter:
+    """Of external metrics: it takes so many seconds for each answer; ``began``: when each question came."""
+
+    def __init__(self, world: World, seconds: float) -> None:
+        self.world, self.seconds, self.began = world, seconds, list[int]()
+        self.resource: list[int] = []
+        """When resource metrics were asked for."""
+        self._asked = world.server.call
+        world.server.call = self.call  # type: ignore[method-assign]
+
+    async def call(self, call: Call) -> Answer:
+        now = self.world.api.clock.now() // SECOND
+        if call.path.startswith("/apis/metrics.k8s.io/"):
+            self.resource.append(now)
+        if not call.path.startswith("/apis/external.metrics.k8s.io/"):
+            return await self._asked(call)
+        self.began.append(now)
+        await asyncio.sleep(self.seconds)
+        item = {"metricName": "backlog", "value": "30", "timestamp": to_text(self.world.api.clock.now())}
+        return Answer(200, {}, json.dumps({"kind": "ExternalMetricValueList", "items": [item]}).encode())
+
+    def autoscale(self, name: str) -> None:
+        """By the backlog, ten a pod."""
+        self.world.deploy(name, 500)
+        self.world.autoscale(name)
+        hpa = self.world.server.get(HPAS, name, "default")
+        external = {"metric": {"name": "backlog"}, "target": {"type": "AverageValue", "averageValue": "10"}}
+        hpa["spec"]["metrics"] = [{"type": "External", "external": external}]
+        self.world.server.put(HPAS, hpa)
+
+
+def steps_between(times: list[int]) -> list[int]:
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
+    """Once it has been too late; its own HPA is decided when it comes."""
+
+    async def case(world: World) -> None:
+        adapter = Adapter(world, 50)
+        world.deploy("web", 500, 500)
+        world.autoscale("web")
+        adapter.autoscale("queue")
+        async with running(world):
+            await asyncio.sleep(200)
+            assert steps_between(adapter.resource[1:]) == [15] * (len(adapter.resource) - 2)
+            assert len(adapter.resource) >= 12
+            assert world.replicas("queue") == 3
+            assert world.reasons("queue")["ScalingActive"] == "ValidMetricFound"
+            assert {*steps_between(adapter.began[1:])} <= {60, 75}  # one after the other
+            adapter.seconds = 0.1
+            await asyncio.sleep(75)
+            before = len(adapter.began)
+            await asyncio.sleep(150)
+            assert len(adapter.began) == before + 10
+
+    scenario(case)
+
+
+def test_who_is_decided_apart_is_decided_again_though_nothing_happens() -> None:
+    async def case(world: World) -> None:
+        adapter = Adapter(world, 40)
+        adapter.autoscale("queue")
+        async with running(world):
+            await asyncio.sleep(120)
+            assert world.replicas("queue") == 3
+            world.deploy("queue", 500, 500, 500)
+            before = len(adapter.began)
+            await asyncio.sleep(600)  # its status stays as it is: no watch tells of anything
+            assert len(adapter.began) >= before + 9
+
+    scenario(case)
+
+
+def test_who_is_decided_apart_may_be_gone_when_the_answer_comes() -> None:
+    async def case(world: World) -> None:
+        adapter = Adapter(world, 50)
+        adapter.autoscale("queue")
+        async with running(world) as around:
+            await asyncio.sleep(30)
+            world.server.drop(HPAS, "queue", "default")
+            await asyncio.sleep(120)
+            before = len(adapter.began)
+            await asyncio.sleep(120)
+            assert len(adapter.began) == before
+            assert around.metrics.value("horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers") == 0
+
+    scenario(case)
+
+
+@pytest.mark.parametrize("sets", [False, True])
+def test_what_is_decided_apart_is_remembered_unless_the_clock_is_set_meanwhile(sets: bool) -> None:
+    driver, now = HorizontalAutoscaler(HPAOptions(), take_over=True), 1_800_000_000 * SECOND
+    target = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 9}
+    external = {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}}
+    document = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {**target, "metrics": [{"type": "External", "external": external}]},
+    }
+    hpa = apply_defaults(from_dict(document, HorizontalPodAutoscaler))
+    driver.notice(Change(watch=driver.watches[0], new=hpa), now)
+    driver.next_due()
+    assert driver.controller.take_all(now) == ["shop/web"]
+    driver._apart.note_late(["shop/web"], now)
+    scale = Scale(spec=ScaleSpec(replicas=1), status=ScaleStatus(replicas=1, selector="app=web"))
+    sight = HorizontalSight(hpas=[hpa], scales={"shop/web": scale}, pods=Cluster().snapshot().pod_index)
+    began: list[str] = []
+
+    def perform(action: Any, at: int) -> Outcome:
+        if isinstance(action, GetMetric):
+            began.append(action.metric)
+            if sets:
+                driver.clock_set(3600 * SECOND)
+            value = from_dict({"metricName": "m", "value": "1"}, ExternalMetricValue)
+            return Outcome(at=at + SECOND, value=ExternalMetricValueList(items=[value]))
+        return Outcome(at=at)
+
+    run_virtually(partial(driver.steps, sight), perform, now=now)
+    assert began == ["m"]
+    kept = driver.controller.kept.get("shop/web")
+    assert (kept is None) is sets
+    assert driver._apart._slow == set()
+    assert driver.controller.due("shop/web") is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,7 @@ from kscale.objects.autoscaling import (
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
-from kscale.objects.metrics import ExternalMetricValue, PodMetrics, PodMetricsList
+from kscale.objects.metrics import ExternalMetricValue, ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.cluster import Cluster
@@ -372,7 +372,7 @@ def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: 
     assert [again[key] for key in wanted] == found
 
 
-@pytest.mark.parametrize("asking", [0, 10])
+@pytest.mark.parametrize("asking", [0, 1])
 def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
     """Sizes go before statuses; what was not begun in time is as if it had not been looked at. How long was asked
     before costs nobody his turn."""
@@ -409,6 +409,67 @@ def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
     assert log == ["PutScale a", "WriteStatus a", "PutScale b", "WriteStatus b"]
     assert (found.keys, found.unfinished) == (["ns/a", "ns/b"], ["ns/c"])
     assert found.records["ns/a"].scale_written == 1
+
+
+def a_backlog(name: str, metric: str) -> HorizontalPodAutoscaler:
+    """An HPA that goes by a metric from outside."""
+    external = {"metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "1"}}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    spec = {"scaleTargetRef": target, "maxReplicas": 9, "metrics": [{"type": "External", "external": external}]}
+    found = from_dict({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}, HorizontalPodAutoscaler)
+    return apply_defaults(found)
+
+
+@pytest.mark.parametrize("slow", ["metric", "scale"])
+def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(slow: str) -> None:
+    """Also among many, of which all together take longer: each has its time. Whoever is held up is as if it had not
+    been looked at, and the others are decided as without it."""
+    names, late = [f"h{i}" for i in range(8)], ("h1", "h5")
+    scales = {name: a_scale(name, 1) for name in names}
+    for name, scale in scales.items():
+        scale.status.selector = f"app={name}"
+    begun: list[str] = []
+
+    def perform(action: Action, at: int) -> Outcome:
+        if isinstance(action, GetMetric):
+            begun.append(action.metric)
+            took = 60 if action.metric == "slow" else 1
+            value = from_dict({"metricName": action.metric, "value": "3"}, ExternalMetricValue)
+            return Outcome(at=at + took * SECOND, value=ExternalMetricValueList(items=[value]))
+        if isinstance(action, GetScale):
+            took = 60 if slow == "scale" and action.name in late else 1
+            return Outcome(at=at + took * SECOND, value=scales[action.name])
+        return Outcome(at=at)
+
+    def batch(*some: str) -> tuple[Reconciled, dict[str, HPAState]]:
+        store, kept = SelectorStore(), KeptStates()
+        for name in some:
+            store.put_if_absent("ns", name)
+        steps = reconcile_all(
+            [a_backlog(name, "slow" if slow == "metric" and name in late else name) for name in some],
+            kept,
+            [],
+            scales={f"ns/{name}": scales[name] for name in some if slow == "metric"},
+            now=NOW,
+            options=HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=2),
+            selectors=store,
+            mapper=RESTMapper(),
+            within=4 * SECOND,
+        )
+        found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
+        kept.put(found.keys, found.histories, found.rest)
+        return found, dict(kept)
+
+    found, kept = batch(*names)
+    rest, alone = batch(*(name for name in names if name not in late))
+    assert (found.late, found.unfinished) == (["ns/h1", "ns/h5"], [])
+    assert kept.keys() == alone.keys()
+    assert [each.scale_written for each in found.records.values()] == [3] * 6
+    for key, record in rest.records.items():
+        assert found.records[key].proposal == record.proposal
+        assert [each.replicas for each in kept[key].recommendations or ()] == [1, 3]
+    assert found.at - NOW < 30 * SECOND
+    assert Counter(begun)["slow"] == (1 if slow == "metric" else 0)
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
