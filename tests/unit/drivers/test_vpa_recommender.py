@@ -252,6 +252,57 @@ def test_a_kill_for_memory_raises_what_is_recommended() -> None:
     against(case)
 
 
+FAR = [None, "0001-01-01T00:00:00Z", "1700-01-01T00:00:00Z", "2200-01-01T00:00:00Z", "9999-12-31T00:00:00Z"]
+
+
+@pytest.mark.parametrize("time", FAR)
+def test_usage_at_a_time_that_is_none_costs_its_sample_and_no_more(
+    time: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            for cpu in ("900m", "901m"):
+                for name in ("web-0", "web-1"):
+                    used(api, name, cpu, "300Mi")
+                odd = api.server.get("pods.metrics.k8s.io", "web-0", NAMESPACE)
+                api.server.put("pods.metrics.k8s.io", {**odd, "timestamp": time})
+                await asyncio.sleep(MINUTE)
+            kept = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]
+            assert kept["totalSamplesCount"] == 2 * 2 + 2  # of the other pod they count
+            assert recommended(api)["c"]["cpu"] == "1038m"
+
+    against(case)
+    said = f"Error adding metric sample: {NAMESPACE}/web-0/c: sample discarded (invalid or out of order)"
+    assert [each.getMessage() for each in caplog.records].count(said) >= 4  # of two rounds, CPU and memory
+
+
+@pytest.mark.parametrize("time", FAR)
+def test_a_kill_for_memory_at_a_time_that_is_none_is_not_counted(
+    time: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            before = recommended(api)
+            ended = {"terminated": {"reason": "OOMKilled", "finishedAt": time}}
+            for restarts, state in ((0, {"running": {}}), (1, ended)):
+                states = [{"name": "c", "restartCount": restarts, "state": state}]
+                api.server.put("pods", running_pod("web-0", "web", memory="4Gi", status={"containerStatuses": states}))
+                await minutes(api, 2)
+            assert recommended(api) == before
+
+    against(case)
+    said = [each.getMessage() for each in caplog.records]
+    assert any(text.startswith(f"Failed to record OOM: {NAMESPACE}/web-0/c: ") for text in said)
+
+
 def test_an_eviction_for_memory_counts() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)

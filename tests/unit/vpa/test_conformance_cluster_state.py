@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kscale.effects import Progress
+from kscale.effects import ZERO_TIME, Progress
 from kscale.objects.apps import Deployment
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
@@ -26,6 +27,7 @@ from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, AggregateKey, Store
 from kscale.vpa.model.aggregates import Aggregate, apply_policy, scaling_of
 from kscale.vpa.model.garbage import collect_garbage_steps
 from kscale.vpa.model.merged import merge_containers
+from kscale.vpa.model.saved import save_state
 from kscale.vpa.model.vpa import Vpa
 from kscale.vpa.recommender.load_vpas import in_charge
 from kscale.vpa.scales import without_asking
@@ -186,6 +188,30 @@ def test_unknown_pods_and_containers() -> None:
         "KeyError: {{namespace-1 known} other}",
         "KeyError: other",
     ]
+
+
+@pytest.mark.parametrize("far", [ZERO_TIME, -(2**62) - 1, 2**62 + 1, 2**63 - 1])
+def test_times_that_are_too_far_are_refused_in_order_and_the_rest_is_taken_in(far: int) -> None:
+    def taken(*events: tuple[tuple[str, str, str], int, int, int]) -> tuple[list[str], RecommenderState]:
+        state = cluster(("default", "pod", {"app": "x"}))
+        return [error.error for error in add_usage(state, Usage.from_events(events), T0)], state
+
+    discarded, unknown = "sample discarded (invalid or out of order)", ("default", "other", "app")
+    good = [(NAME, T0 + i, 100 + i, i % 2) for i in range(4)]
+    errors, state = taken(
+        good[0], (NAME, far, 1, CPU_SAMPLE), good[1], (unknown, far, 1, CPU_SAMPLE), good[2],
+        (NAME, far, 1, MEMORY_SAMPLE), (NAME, far, 1, OOM), good[3],
+    )  # fmt: skip
+    assert errors[:3] == [discarded, "KeyError: {default other}", discarded]
+    reason = "OOM event will be discarded - it is too old" if far < 0 else "adding OOM sample failed"
+    assert f"Reason: {reason}" in errors[3]
+    assert len(errors) == 4
+    _, alone = taken(*good)
+    assert save_state(state) == save_state(alone)
+    whose = [(NAME, each[1], each[2], CPU_SAMPLE) for each in good]  # of one kind, as a history has them
+    few = Usage.from_events([*whose, (NAME, far, 1, CPU_SAMPLE)])
+    state = cluster(("default", "pod", {"app": "x"}))
+    assert [error.error for error in add_usage(state, replace(few, kind=CPU_SAMPLE), T0)] == [discarded]
 
 
 @pytest.mark.parametrize(

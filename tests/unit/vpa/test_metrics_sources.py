@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.effects import Action, ApiError, GetMetric, Progress
+from kscale.effects import ZERO_TIME, Action, ApiError, GetMetric, Progress
 from kscale.errors import InputError
 from kscale.objects.decode import from_dict, from_json
 from kscale.objects.metrics import ExternalMetricValueList, PodMetrics, PodMetricsList
@@ -63,10 +63,9 @@ def test_columns_say_the_same_of_memory_however_large_or_negative(memory: str) -
         assert usage_of_columns(found).value.tolist() == expected.value.tolist() == [1000, Quantity(memory).value()]
 
 
-@pytest.mark.parametrize("timestamp", [None, "today"])
-def test_usage_without_a_time_is_named(timestamp: str | None) -> None:
+def test_usage_at_what_is_no_time_is_named() -> None:
     with pytest.raises(InputError, match="PodMetrics shop/a: timestamp"):
-        usage_of_pods([metrics("a", timestamp, app={"cpu": "1"})])
+        usage_of_pods([metrics("a", "today", app={"cpu": "1"})])
 
 
 def state(*pods: str, options: RecommenderOptions = BOTH) -> RecommenderState:
@@ -164,6 +163,7 @@ def test_columns_tell_what_objects_tell() -> None:
         assert getattr(told, name).dtype == getattr(expected, name).dtype
 
 
-def test_columns_need_times_too() -> None:
-    with pytest.raises(InputError, match="PodMetrics shop/a: timestamp: usage without a time"):
-        usage_of_columns(PodUsage.of([metrics("a", None, c={"cpu": "1"})]))
+def test_a_time_that_is_missing_is_the_zero_time() -> None:
+    pods = [metrics("a", None, c={"cpu": "1"})]
+    for found in (usage_of_columns(PodUsage.of(pods)), usage_of_pods(pods)):
+        assert found.time.tolist() == [ZERO_TIME, ZERO_TIME]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from kscale.vpa.model.state import RecommenderState
 from kscale.vpa.model.usage import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ContainerName, Usage
 from kscale.vpa.quality import Quality
 
+_FARTHEST: Final = 1 << 62
+"""Nanoseconds from 1970; the kernels take none that is farther."""
 _Slots = npt.NDArray[np.int32]
 _Numbers = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
@@ -52,15 +54,17 @@ def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quali
     """Takes in samples and OOMs in order; what is refused comes back, in order.
 
     Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used compares
-    with what was recommended.
+    with what was recommended. What is more than 146 years from 1970 (a time that was never set is, too) is refused as
+    what comes out of order; upstream takes some of it, and recommends nothing of use for the container from then on.
     """
     resolved = _resolved(state, usage.containers, now)
     slot = np.empty(len(usage), np.int32)
     all_known = _histogram.look_up(resolved.slots, np.ascontiguousarray(usage.container), slot)
     taker = _Taker(state, usage, slot, resolved, quality)
-    if isinstance(usage.kind, int) and all_known:
+    near = _near(usage.time)
+    if isinstance(usage.kind, int) and all_known and near is None:
         return [error for _, error in taker.take(usage.kind, None)]
-    if all_known and (turns := _by_turns(usage.kind)):
+    if all_known and near is None and (turns := _by_turns(usage.kind)):
         errors = [error for kind, where in turns for error in taker.take(kind, where)]
         return [error for _, error in sorted(errors, key=itemgetter(0))]
     known = slot >= 0
@@ -72,6 +76,11 @@ def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quali
         if not (dropped[usage.container[i]] and kinds[i] != OOM)
     ]
     errors = [(i, _error(usage, i, int(kinds[i]), texts[1] if kinds[i] == OOM else texts[0])) for i, texts in problems]
+    if near is not None:
+        for i in np.flatnonzero(known & ~near).tolist():
+            late = _histogram.TOO_OLD if usage.time[i] < 0 else 0
+            errors.append((i, _refusal(usage, i, int(kinds[i]), late)))
+        known &= near
     for cpu in (True, False):
         wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
         if len(wanted):
@@ -89,6 +98,13 @@ def _by_turns(kinds: _Bytes | int) -> Sequence[tuple[int, slice]]:
     ):
         return ()
     return (CPU_SAMPLE, slice(0, len(kinds), 2)), (MEMORY_SAMPLE, slice(1, len(kinds), 2))
+
+
+def _near(time: _Numbers) -> npt.NDArray[np.bool_] | None:
+    """Which times can be worked with; None: all."""
+    if not len(time) or (time.min() >= -_FARTHEST and time.max() <= _FARTHEST):
+        return None
+    return (time >= -_FARTHEST) & (time <= _FARTHEST)
 
 
 def slot_of(state: RecommenderState, name: ContainerName, now: Moment) -> int:

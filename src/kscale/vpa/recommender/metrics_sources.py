@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kscale.effects import ZERO_TIME, ApiError, GetMetric, Progress, StepsOf, from_text
+from kscale.effects import ApiError, GetMetric, Progress, StepsOf, from_text
 from kscale.errors import InputError, Problem
 from kscale.objects.base import ResourceList
 from kscale.objects.meta import ObjectMeta
@@ -23,7 +23,8 @@ __all__ = ["external_metrics_steps", "usage_of_columns", "usage_of_pods"]
 def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
     """Two samples of each container of ``items`` at its pod's time, CPU first; an amount that is missing counts as 0.
 
-    Raises :class:`InputError` for a time that is none.
+    A time that is missing is the zero time, of which no sample is taken in. Raises :class:`InputError` for a text that
+    is no time.
     """
     names: list[ContainerName] = []
     times: list[int] = []
@@ -33,8 +34,6 @@ def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
             continue
         try:
             time = from_text(pod.timestamp)
-            if time == ZERO_TIME:
-                raise ValueError("usage without a time")
         except ValueError as error:
             raise InputError(Problem(str(error), f"PodMetrics {pod.key}", field="timestamp")) from None
         namespace, name = pod.namespace, pod.name
@@ -58,10 +57,6 @@ def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
 def usage_of_columns(found: PodUsage) -> Usage:
     """The same of columns."""
     counts = np.diff(found.ends, prepend=0)
-    untimed = np.flatnonzero((found.time == ZERO_TIME) & (counts > 0))
-    if len(untimed):
-        key = found.keys[int(untimed[0])]
-        raise InputError(Problem("usage without a time", f"PodMetrics {key}", field="timestamp"))
     values = np.zeros((len(found.container), 2), np.int64)
     for name, milli, _ in found.columns():
         if name == CPU:
