@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.effects import to_text
 from kscale.world.kubernetes.transport import Answer, Call
@@ -54,6 +56,34 @@ def test_external_metrics_are_asked_pod_by_pod() -> None:
     against(case)
     assert asked[:4] == [(metric, f"app=web,pod=web-{i}") for i in range(2) for metric in AMOUNTS]
     assert (len(asked), any(usage)) == (3 * 4, False)
+
+
+def test_an_adapter_whose_times_are_none_costs_a_round_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    times = ["lately"]
+
+    async def case(api: FakeApi) -> None:
+        def answer(call: Call) -> Answer | None:
+            if not call.path.startswith(EXTERNAL):
+                return None
+            item = {"metricName": "pod_cpu", "metricLabels": {"name": "c"}, "value": "200m", "timestamp": times[0]}
+            return Answer(200, {}, json.dumps({"kind": "ExternalMetricValueList", "items": [item]}).encode())
+
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        api.server.fault = answer
+        external = building(use_external_metrics=True, external_metrics_cpu_metric="pod_cpu")
+        async with running(api, external) as run:
+            await asyncio.sleep(1 + 2 * MINUTE)
+            errors = {"is_error": "true", "client_name": "default-metrics-client"}
+            assert run.metric("vpa_recommender_metric_server_responses", **errors) == 2
+            times[0] = to_text(api.clock.now())
+            await asyncio.sleep(MINUTE)
+            assert run.metric("vpa_recommender_metric_server_responses", **errors) == 2
+            assert recommended(api)["c"]["cpu"] == "247m"
+
+    against(case)
+    said = 'Cannot get ContainerMetricsSnapshot from MetricsClient: PodMetrics shop/web-0: timestamp: "lately" is not'
+    assert any(each.getMessage().startswith(said) for each in caplog.records)
 
 
 def test_the_memory_saver_knows_pods_that_somebody_selects() -> None:

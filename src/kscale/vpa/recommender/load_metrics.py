@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kscale.effects import ApiError, Deferred, GetMetric, Observe, Progress, StepsOf
+from kscale.errors import InputError
 from kscale.objects.metrics import PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.vpa.metrics import Tally
@@ -48,9 +49,18 @@ def _asked_for(
     else:
         outcome = yield from progress.act(GetMetric(api="resource", namespace=namespace, columns=True))
         answer = outcome.error if outcome.error is not None else outcome.value
-    refused = isinstance(answer, ApiError)
+    found: Usage | ApiError
+    try:
+        found = answer if isinstance(answer, ApiError) else _usage_of(answer)
+    except InputError as error:
+        found = ApiError(str(error))
+    refused = isinstance(found, ApiError)
     tally.count("vpa_recommender_metric_server_responses", {"is_error": refused, "client_name": _CLIENT})
-    if isinstance(answer, ApiError):
-        diagnostics.append(f"Cannot get ContainerMetricsSnapshot from MetricsClient: {answer.message}")
+    if isinstance(found, ApiError):
+        diagnostics.append(f"Cannot get ContainerMetricsSnapshot from MetricsClient: {found.message}")
         return []
-    return [usage_of_columns(answer) if isinstance(answer, PodUsage) else usage_of_pods(answer.items)]
+    return [found]
+
+
+def _usage_of(answer: PodUsage | PodMetricsList) -> Usage:
+    return usage_of_columns(answer) if isinstance(answer, PodUsage) else usage_of_pods(answer.items)
