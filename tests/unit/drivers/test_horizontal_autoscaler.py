@@ -512,6 +512,16 @@ def test_a_controller_that_was_silent_and_comes_back_is_left_its_hpa() -> None:
     scenario(case)
 
 
+def by_backlog(world: World, name: str) -> None:
+    """A workload that is scaled by what an adapter tells, ten a pod."""
+    world.deploy(name, 500)
+    world.autoscale(name)
+    hpa = world.server.get(HPAS, name, "default")
+    external = {"metric": {"name": "backlog"}, "target": {"type": "AverageValue", "averageValue": "10"}}
+    hpa["spec"]["metrics"] = [{"type": "External", "external": external}]
+    world.server.put(HPAS, hpa)
+
+
 class Adapter:
     """Of external metrics: it takes so many seconds for each answer; ``began``: when each question came."""
 
@@ -533,14 +543,21 @@ class Adapter:
         item = {"metricName": "backlog", "value": "30", "timestamp": to_text(self.world.api.clock.now())}
         return Answer(200, {}, json.dumps({"kind": "ExternalMetricValueList", "items": [item]}).encode())
 
-    def autoscale(self, name: str) -> None:
-        """By the backlog, ten a pod."""
-        self.world.deploy(name, 500)
-        self.world.autoscale(name)
-        hpa = self.world.server.get(HPAS, name, "default")
-        external = {"metric": {"name": "backlog"}, "target": {"type": "AverageValue", "averageValue": "10"}}
-        hpa["spec"]["metrics"] = [{"type": "External", "external": external}]
-        self.world.server.put(HPAS, hpa)
+
+def test_an_adapter_whose_times_are_none_costs_its_own_hpa_and_no_more() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web")
+        by_backlog(world, "queue")
+        item = {"metricName": "backlog", "value": "30", "timestamp": "lately"}
+        answer = Answer(200, {}, json.dumps({"kind": "ExternalMetricValueList", "items": [item]}).encode())
+        world.fail = lambda call: answer if call.path.startswith("/apis/external.metrics") else None
+        async with running(world):
+            await asyncio.sleep(30)
+            assert world.replicas("web") == 4
+            assert world.reasons("queue")["ScalingActive"] == "FailedGetExternalMetric"
+
+    scenario(case)
 
 
 def steps_between(times: list[int]) -> list[int]:
@@ -554,7 +571,7 @@ def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
         adapter = Adapter(world, 50)
         world.deploy("web", 500, 500)
         world.autoscale("web")
-        adapter.autoscale("queue")
+        by_backlog(world, "queue")
         async with running(world):
             await asyncio.sleep(200)
             assert steps_between(adapter.resource[1:]) == [15] * (len(adapter.resource) - 2)
@@ -574,7 +591,7 @@ def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
 def test_who_is_decided_apart_is_decided_again_though_nothing_happens() -> None:
     async def case(world: World) -> None:
         adapter = Adapter(world, 40)
-        adapter.autoscale("queue")
+        by_backlog(world, "queue")
         async with running(world):
             await asyncio.sleep(120)
             assert world.replicas("queue") == 3
@@ -589,7 +606,7 @@ def test_who_is_decided_apart_is_decided_again_though_nothing_happens() -> None:
 def test_who_is_decided_apart_may_be_gone_when_the_answer_comes() -> None:
     async def case(world: World) -> None:
         adapter = Adapter(world, 50)
-        adapter.autoscale("queue")
+        by_backlog(world, "queue")
         async with running(world) as around:
             await asyncio.sleep(30)
             world.server.drop(HPAS, "queue", "default")

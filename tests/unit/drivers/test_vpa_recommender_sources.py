@@ -82,7 +82,7 @@ def test_an_adapter_whose_times_are_none_costs_a_round_and_no_more(caplog: pytes
             assert recommended(api)["c"]["cpu"] == "247m"
 
     against(case)
-    said = 'Cannot get ContainerMetricsSnapshot from MetricsClient: PodMetrics shop/web-0: timestamp: "lately" is not'
+    said = 'Cannot get ContainerMetricsSnapshot from MetricsClient: items[0].timestamp: "lately" is not'
     assert any(each.getMessage().startswith(said) for each in caplog.records)
 
 

@@ -168,6 +168,20 @@ def test_the_version_is_asked_once_in_a_period() -> None:
     against(case, renewal=timedelta(seconds=15))
 
 
+@pytest.mark.parametrize("question", [question for question, _, _ in CASES])
+def test_an_answer_whose_time_is_none_is_refused(question: GetMetric, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapters are of many kinds, and each says how one question went."""
+
+    async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
+        for item in (ITEM, VALUE):
+            monkeypatch.setitem(item, "timestamp", "soon")  # type: ignore[arg-type]  # texts, and more
+        found = await metrics.get(question)
+        assert isinstance(found, ApiError)
+        assert "soon" in found.message
+
+    against(case)
+
+
 def test_refusals_and_what_cannot_be_read() -> None:
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         unknown = await metrics.get(GetMetric(api="custom", namespace="shop", kind="Odd.x.y", name="o", metric="q"))

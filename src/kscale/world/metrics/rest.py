@@ -6,13 +6,13 @@ Upstream: ``k8s.io/metrics/pkg/client`` and the clients that kube-controller-man
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from kscale.effects import ApiError, GetMetric, duration
-from kscale.errors import InputError
+from kscale.effects import ApiError, GetMetric, duration, from_text
+from kscale.errors import InputError, Problem
 from kscale.objects.decode import from_json
 from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
@@ -26,6 +26,7 @@ __all__ = ["RESTMetrics"]
 
 _CUSTOM: Final = "custom.metrics.k8s.io"
 _VERSIONS: Final = ("v1beta2", "v1beta1")
+_Listed = TypeVar("_Listed", PodMetricsList, MetricValueList, ExternalMetricValueList)
 _KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mapper so often
 
 
@@ -69,12 +70,12 @@ class RESTMetrics:
     async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
         path = "/apis/metrics.k8s.io/v1beta1" + _within(asked.namespace) + "/pods"
         body = await self._get(path, "pods.metrics.k8s.io", labelSelector=asked.selector)
-        return PodUsage.from_json(body) if asked.columns else from_json(body, PodMetricsList)
+        return PodUsage.from_json(body) if asked.columns else _timed(from_json(body, PodMetricsList))
 
     async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
         path = f"/apis/external.metrics.k8s.io/v1beta1{_within(asked.namespace)}/{quote(asked.metric, safe='')}"
         body = await self._get(path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector)
-        return from_json(body, ExternalMetricValueList)
+        return _timed(from_json(body, ExternalMetricValueList))
 
     async def _custom(self, asked: GetMetric) -> MetricValueList:
         root = f"/apis/{_CUSTOM}/{await self._custom_version()}"
@@ -84,15 +85,13 @@ class RESTMetrics:
         else:
             resource = await self._resource_of(asked.kind)
             path = f"{root}{_within(asked.namespace)}/{resource}/{quote(asked.name or '*', safe='*')}/{metric}"
-        return from_json(
-            await self._get(
-                path,
-                f"{asked.metric}.{_CUSTOM}",
-                labelSelector="" if asked.name else asked.selector,
-                metricLabelSelector=asked.metric_selector,
-            ),
-            MetricValueList,
+        body = await self._get(
+            path,
+            f"{asked.metric}.{_CUSTOM}",
+            labelSelector="" if asked.name else asked.selector,
+            metricLabelSelector=asked.metric_selector,
         )
+        return _timed(from_json(body, MetricValueList))
 
     async def _get(self, path: str, resource: str, **query: str) -> bytes:
         given = tuple((name, value) for name, value in query.items() if value)
@@ -130,6 +129,16 @@ class RESTMetrics:
             return self._mapper.resources(group, kind)[0]
         except RESTMappingError as error:
             raise RESTMappingError(f"unable to map kind {kind_and_group} to resource: {error}") from None
+
+
+def _timed(found: _Listed) -> _Listed:
+    """A list whose times can be read. Raises InputError, as for what cannot be decoded: adapters are of many kinds."""
+    for number, each in enumerate(found.items):
+        try:
+            from_text(each.timestamp)
+        except ValueError as error:
+            raise InputError(Problem(str(error), field=f"items[{number}].timestamp")) from None
+    return found
 
 
 def _within(namespace: str) -> str:
