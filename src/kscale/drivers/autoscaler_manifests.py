@@ -74,6 +74,7 @@ _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
         rule("", ["namespaces"], ["list"]),
         rule("metrics.k8s.io", ["pods"], ["list"]),
         rule("external.metrics.k8s.io", ["*"], ["list"]),
+        rule(_GROUP, ["verticalpodautoscalers"], ["get"]),
         rule(_GROUP, ["verticalpodautoscalers/status"], ["patch"]),
         rule(_GROUP, ["verticalpodautoscalercheckpoints"], ["list", "create", "patch", "delete"]),
     ),

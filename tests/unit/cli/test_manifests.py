@@ -356,6 +356,7 @@ def test_who_says_what_rounds_do_to_nodes_may_see_what_decides_where_pods_fit(pr
 ASKED_BY_NAME = {
     ("*", "*/scale"),
     ("custom.metrics.k8s.io", "*"),
+    ("autoscaling.k8s.io", "verticalpodautoscalers"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
     ("coordination.k8s.io", "leases"),
 }

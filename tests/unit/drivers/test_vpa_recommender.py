@@ -367,6 +367,29 @@ def test_orphaned_checkpoints_are_deleted() -> None:
     against(case)
 
 
+def test_a_vpa_that_cannot_be_read_keeps_its_history() -> None:
+    """The definition takes 1e5.5 for a quantity, which is none."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+        policy = {"containerPolicies": [{"containerName": "c", "minAllowed": {"cpu": "1e5.5"}}]}
+        api.server.put(VPAS, autoscaler("web", resourcePolicy=policy))
+        async with running(api, building()) as run:
+            await asyncio.sleep(25 * MINUTE)
+            assert isinstance(run.driver, VpaRecommender)
+            assert not run.driver.state.vpas
+            assert [each["metadata"]["name"] for each in api.server.all(CHECKPOINTS)] == ["web-c"]
+            api.server.drop(VPAS, "web", NAMESPACE)
+            await asyncio.sleep(15 * MINUTE)
+            assert api.server.all(CHECKPOINTS) == []
+
+    against(case)
+
+
 def test_only_its_own_vpas() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)

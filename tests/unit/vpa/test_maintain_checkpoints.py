@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.effects import Action, ApiError, Create, Delete, List, Moment, Outcome, Patch, Progress, Together
+from kscale.effects import Action, ApiError, Create, Delete, Get, List, Moment, Outcome, Patch, Progress, Together
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.core import Namespace
 from kscale.objects.decode import from_dict, to_dict
@@ -328,6 +328,11 @@ def there(*namespaces: str) -> Callable[[Action], Any]:
     return answer
 
 
+def gone(action: Action) -> ApiError | None:
+    """No VPA that is asked for is there."""
+    return ApiError("no such VPA", code=404, reason=NOT_FOUND) if isinstance(action, Get) else None
+
+
 def collecting(**options: Any) -> RecommenderState:
     state = RecommenderState(RecommenderOptions(**options))
     state.last_checkpoint_gc = T0
@@ -347,7 +352,7 @@ def collecting(**options: Any) -> RecommenderState:
 def test_orphans_are_deleted(namespaces: list[str], options: dict[str, Any], deleted: list[str]) -> None:
     """VPAs of whatever recommender keep theirs; namespaces that are gone are left alone."""
     state = collecting(**options)
-    world = World(answer=there(*namespaces))
+    world = World(gone, there(*namespaces))
     assert maintain(state, world, EXISTING, LATER) == []
     assert world.actions[:2] == [
         List(kind="Namespace", api_version="v1", watched=False),
@@ -358,18 +363,45 @@ def test_orphans_are_deleted(namespaces: list[str], options: dict[str, Any], del
             watched=False,
         ),
     ]
-    assert [f"{action.namespace}/{action.name}" for action in world.actions[2:]] == deleted
+    deletions = [action for action in world.actions[2:] if isinstance(action, Delete)]
+    assert [f"{action.namespace}/{action.name}" for action in deletions] == deleted
     assert world.kinds()["Delete"] == len(deleted)
     assert state.last_checkpoint_gc == LATER
 
 
 def test_orphans_are_looked_for_every_ten_minutes() -> None:
     state = collecting()
-    world = World(answer=there("default"))
+    world = World(gone, there("default"))
     maintain(state, world, EXISTING, T0 + 600 * SECOND)
     assert world.actions == []
     maintain(state, world, EXISTING, LATER)
-    assert world.kinds() == {"List": 2, "Delete": 1}
+    assert world.kinds() == {"List": 2, "Get": 1, "Delete": 1}
+
+
+@pytest.mark.parametrize(
+    "error", [None, ApiError("spec: expected `object`", reason="InternalError"), ApiError("no", 403)]
+)
+def test_a_history_is_kept_while_nobody_says_that_its_vpa_is_gone(error: ApiError | None) -> None:
+    """It is not among those that the watch has brought, because it cannot be read, or is new."""
+    all_of = there("default")
+
+    def answer(action: Action) -> Any:
+        return EXISTING[0] if isinstance(action, Get) else all_of(action)
+
+    world = World(lambda action: error if isinstance(action, Get) else None, answer)
+    assert maintain(collecting(), world, EXISTING, LATER) == []
+    assert world.kinds() == {"List": 2, "Get": 1}
+
+
+def test_a_vpa_of_many_containers_is_asked_for_once() -> None:
+    all_of = there("default")
+
+    def answer(action: Action) -> Any:
+        return [checkpoint("gone")] * 3 if isinstance(action, List) and action.kind == KIND else all_of(action)
+
+    world = World(gone, answer)
+    maintain(collecting(), world, EXISTING, LATER)
+    assert world.kinds() == {"List": 2, "Get": 1, "Delete": 3}
 
 
 @pytest.mark.parametrize(
@@ -385,7 +417,7 @@ def test_what_fails_is_said_and_tried_again_later(fails: str, said: str) -> None
 
     def refuse(action: Action) -> ApiError | None:
         failed = isinstance(action, Delete) if fails == "delete" else isinstance(action, List) and action.kind == fails
-        return ApiError("no") if failed else None
+        return ApiError("no") if failed else gone(action)
 
     assert maintain(state, World(refuse, there("default")), EXISTING, LATER) == [said]
     assert state.last_checkpoint_gc == LATER

@@ -56,8 +56,8 @@ def recommender_steps(
     ``state`` is changed, as upstream's is: also a merge for a checkpoint leaves traces in it. In order: ``LoadVPAs``
     (``GetScale`` of targets that are not watched), ``LoadPods`` (with ``memory_saver`` a ``List`` of what new VPAs
     select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``, ``UpdateVPAs`` (a ``Patch``
-    of each status that changed), ``MaintainCheckpoints`` (``Patch``, where there is none yet ``Create``; ``List`` and
-    ``Delete`` of orphans) and ``GarbageCollect``. Each is timed (``execution_latency_seconds``).
+    of each status that changed), ``MaintainCheckpoints`` (``Patch``, where there is none yet ``Create``; ``List``,
+    ``Get`` and ``Delete`` of orphans) and ``GarbageCollect``. Each is timed (``execution_latency_seconds``).
 
     ``advisor``: asks Prometheus before ``UpdateVPAs`` (as a part of it), and says what targets become. ``explain``: is
     told what was decided before any status is written (as a part of ``UpdateVPAs``).

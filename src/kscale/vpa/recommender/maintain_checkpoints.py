@@ -12,6 +12,7 @@ from kscale.effects import (
     ApiError,
     Create,
     Delete,
+    Get,
     List,
     Moment,
     Patch,
@@ -59,7 +60,7 @@ def maintain_checkpoints_steps(
     if progress.now - state.last_checkpoint_gc > duration(options.checkpoints_gc_interval):
         state.last_checkpoint_gc = progress.now
 
-        def collect(now: Moment) -> StepsOf[List | Delete, list[str]]:
+        def collect(now: Moment) -> StepsOf[List | Get | Delete, list[str]]:
             return collect_checkpoints_steps(state, vpas, now)
 
         diagnostics += yield from progress.within(deadline - progress.now, collect)
@@ -149,8 +150,12 @@ def _save_steps(
 
 def collect_checkpoints_steps(
     state: RecommenderState, vpas: Sequence[VerticalPodAutoscaler] | None, now: Moment
-) -> StepsOf[List | Delete, list[str]]:
-    """``GarbageCollectCheckpoints``: deletes checkpoints of live namespaces whose VPA is gone; texts of what failed."""
+) -> StepsOf[List | Get | Delete, list[str]]:
+    """``GarbageCollectCheckpoints``: deletes checkpoints of live namespaces whose VPA is gone; texts of what failed.
+
+    Before a history is deleted, its VPA is asked for: one that cannot be read, or that the watch has not brought yet,
+    is not among ``vpas``, either.
+    """
     progress = Progress(now)
     if vpas is None:
         return ["Cannot list VPAs"]
@@ -164,7 +169,13 @@ def collect_checkpoints_steps(
     if found.error is not None:
         return [f"error cleaning checkpoints: {found.error.message}"]
     problems = []
+    are_gone: dict[tuple[str, str], bool] = {}
     for item in orphaned(found.value, vpas, namespaces):
+        key = item.namespace, item.spec.vpa_object_name
+        if key not in are_gone:
+            are_gone[key] = yield from _is_gone(*key, progress)
+        if not are_gone[key]:
+            continue
         gone = yield from progress.act(
             Delete(kind=_KIND, api_version=API_VERSION, namespace=item.namespace, name=item.name)
         )
@@ -172,6 +183,14 @@ def collect_checkpoints_steps(
             text = f"failed to delete orphaned checkpoint {item.key}: {gone.error.message}"
             problems.append(f"error cleaning checkpoints: {text}")
     return problems
+
+
+def _is_gone(namespace: str, name: str, progress: Progress) -> StepsOf[Get, bool]:
+    if not name:
+        return True
+    asked = Get(kind="VerticalPodAutoscaler", api_version=API_VERSION, namespace=namespace, name=name)
+    error = (yield from progress.act(asked)).error
+    return error is not None and error.is_not_found
 
 
 def orphaned(

@@ -13,6 +13,7 @@ from kscale.effects import (
     Create,
     Delete,
     Emit,
+    Get,
     GetMetric,
     GetScale,
     InBackground,
@@ -44,7 +45,19 @@ __all__ = [
 ]
 
 RecommenderAction = (
-    GetScale | GetMetric | List | Patch | Create | Delete | Wait | Together | Within | InBackground | Emit | Observe
+    Get
+    | GetScale
+    | GetMetric
+    | List
+    | Patch
+    | Create
+    | Delete
+    | Wait
+    | Together
+    | Within
+    | InBackground
+    | Emit
+    | Observe
 )
 """What a round may ask for."""
 
