@@ -21,10 +21,10 @@ CANNOT_BE_RECONCILED: Final = "HorizontalPodAutoscaler %s cannot be reconciled: 
 
 
 class Apart:
-    """Those of a ``controller`` that are slow: whose scale or metrics took longer than a sync period the last time.
+    """Those of a ``controller`` that are slow: of which a question or a write took longer than a sync period.
 
-    All that are due are decided together, one batch after the other, however long each waits for its answers; when all
-    of a batch come within a period, they are slow no longer. Single owner, as the controller.
+    All that are due are decided together, one batch after the other, however long each waits for its answers; when a
+    batch takes less than a period, they are slow no longer. Single owner, as the controller.
     """
 
     def __init__(self, controller: HorizontalController) -> None:
@@ -52,9 +52,15 @@ class Apart:
     def note_late(self, keys: Iterable[str], now: Moment) -> None:
         """What these asked was not answered in time: they are slow, and come up again."""
         for key in keys:
-            self._slow.add(key)
+            self.note_slow([key])
             self._controller.left_alone(key, now=now)
-            _log.warning("HorizontalPodAutoscaler %s is decided apart: what it asks takes over a sync period", key)
+
+    def note_slow(self, keys: Iterable[str]) -> None:
+        """These took too long."""
+        for key in keys:
+            self._slow.add(key)
+            text = "HorizontalPodAutoscaler %s is decided apart: the API server took over a sync period to answer"
+            _log.warning(text, key)
 
     def without_slow(
         self,
@@ -100,7 +106,7 @@ class Apart:
         ended = yield from progress.clock()
         self.looked_at = None
         keys = [hpa.key for hpa in hpas]
-        if found.at - now < controller.options.sync_period_ns:
+        if ended - now < controller.options.sync_period_ns:
             self._slow.difference_update(keys)
         if clock_sets == self._clock_sets:
             controller.done_all(found, now=ended, ended=ended)

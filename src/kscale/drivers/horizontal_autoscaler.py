@@ -258,6 +258,7 @@ class HorizontalAutoscaler:
             self._before = None
             controller.done_all(found, now=now, ended=(yield from progress.clock()))
             self._apart.note_late(found.late, now)
+            self._apart.note_slow(found.slow)
             if self._repeats and len(due) == len(sight.scales) and not sight.gone:
                 self._last = _Round({hpa.key: hpa for hpa in due}, found, found.at - now)
             for key, problem in found.problems.items():

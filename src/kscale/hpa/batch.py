@@ -59,8 +59,9 @@ class Reconciled:
 
     ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
     ``unfinished``: keys of those that there was no time for, ``late``: of those whose questions were not answered in
-    time, of both of which nothing has changed; ``problems``: what of an HPA
-    was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns say.
+    time, of both of which nothing has changed; ``slow``: of those that took as long to write; ``problems``: what of an
+    HPA was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns
+    say.
 
     ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
     that were written of those of which the columns say all, by key; ``rows``: of all that were given, what came of
@@ -80,6 +81,7 @@ class Reconciled:
     written: Mapping[str, HorizontalPodAutoscalerStatus]
     rows: Sequence[DecidedRow | None] = ()
     late: Sequence[str] = ()
+    slow: Sequence[str] = ()
 
 
 def reconcile_all(
@@ -133,6 +135,7 @@ class _Batch:
         self.progress = Progress(now)
         self.within = within
         self.until: Moment | None = None
+        self.slow: list[str] = []
         self.at = now
         self.concluded: dict[int, Concluded] = {}
 
@@ -322,6 +325,8 @@ class _Batch:
             running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
         yield from self._tell(progress, running)
         yield from progress.observe(*running.observations)  # once, and what it did is done by then
+        if self.within is not None and progress.now - now >= self.within:
+            self.slow.append(self.keys[running.row])
 
     def _answer_anew(self, of: Running, action: Any) -> Outcome | None:
         """As :meth:`_answer`, but the scale is read again before it is written."""
@@ -407,6 +412,7 @@ class _Batch:
             written=written,
             rows=rows,
             late=late,
+            slow=self.slow,
         )
 
 

@@ -588,6 +588,33 @@ def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
     scenario(case)
 
 
+def test_a_write_that_takes_long_holds_up_nobody_else() -> None:
+    """Somebody's webhook has its thirty seconds, for each status."""
+
+    async def case(world: World) -> None:
+        adapter = Adapter(world, 0)
+        asked, written = adapter.call, list[int]()
+
+        async def slow(call: Call) -> Answer:
+            if call.method == "PATCH" and call.path.endswith("/web/status"):
+                world.cpu |= {"web-0": 520 - len(written) % 2 * 20}  # the next status is another
+                await asyncio.sleep(30)
+                written.append(world.api.clock.now() // SECOND)
+            return await asked(call)
+
+        world.server.call = slow  # type: ignore[method-assign]
+        world.deploy("web", 500, 500)
+        world.autoscale("web")
+        by_backlog(world, "queue")
+        async with running(world):
+            await asyncio.sleep(300)
+            assert len(written) >= 5
+            assert {*steps_between(adapter.began[2:])} == {15}
+            assert len(adapter.began) >= 18
+
+    scenario(case)
+
+
 def test_who_is_decided_apart_is_decided_again_though_nothing_happens() -> None:
     async def case(world: World) -> None:
         adapter = Adapter(world, 40)
