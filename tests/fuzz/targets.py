@@ -5,18 +5,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import kscale
+from kscale._native import _engine, _packing
 from kscale.ca.expander.priority_config import PriorityConfigError, parse_priorities
 from kscale.capacity.plain_files import read_plain
 from kscale.capacity.whatif import scenarios_from
-from kscale.errors import KscaleError
+from kscale.errors import KscaleError, NativeError
+from kscale.hpa import ControllerState
 from kscale.objects.decode import from_dict
 from kscale.objects.protobuf.decoding import decode
 from kscale.objects.protobuf.encoding import encode
@@ -29,6 +35,7 @@ from kscale.scheduling.devices.selectors import selects
 from kscale.series import read_csv, read_parquet, read_prometheus
 from kscale.simulation import build
 from kscale.simulation.scenario import Scenario
+from kscale.vpa import RecommenderOptions, RecommenderState, load_state, save_state
 
 __all__ = ["SEEDS", "TARGETS"]
 
@@ -148,6 +155,184 @@ def prometheus(data: bytes) -> None:
     read_prometheus(data)
 
 
+def hpa_state(data: bytes) -> None:
+    """What an HPA controller has saved: what is read is written, and is read as the same."""
+    found = ControllerState.from_json(data)
+    if ControllerState.from_json(found.to_json()) != found:
+        raise AssertionError("another state")
+
+
+def vpa_state(data: bytes) -> None:
+    """What a recommender has saved."""
+    save_state(load_state(data))
+
+
+_ENDS = (0, 1, -1, 2, 3, 7, 100, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+_REFUSED = (NativeError, ValueError, TypeError, OverflowError)
+_SHAPES = 13
+"""So many of the calls say what an engine is made of."""
+_MOST = 6  # of everything that an engine is made of: what is asked for is also made
+
+
+class _Numbers:
+    """Numbers of bytes: few, or of any size; zeros when the bytes are used up."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def few(self) -> int:
+        """So many as there may be of anything."""
+        return self.byte() % (_MOST + 1)
+
+    def any(self) -> int:
+        """As often a small number as one at an end of its range."""
+        byte = self.byte()
+        return byte % 8 - 1 if byte >= 64 else _ENDS[byte % len(_ENDS)]
+
+    def index(self) -> int:
+        """Mostly of one of the first."""
+        byte = self.byte()
+        return byte % 4 if byte >= 16 else self.any()
+
+    def array(self, dtype: type[np.generic], *shape: int) -> NDArray[Any]:
+        """Numbers that the dtype holds; now and then the shape is another one."""
+        if self.byte() == 255:
+            shape = (*shape[1:], self.few())
+        ends = np.iinfo(np.dtype(dtype))  # type: ignore[type-var]
+        flat = [min(max(self.any(), int(ends.min)), int(ends.max)) for _ in range(int(np.prod(shape)))]
+        return np.array(flat, dtype).reshape(shape)
+
+    def left(self) -> bool:
+        return self._at < len(self._data)
+
+    def byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1] if self._at <= len(self._data) else 0
+
+
+def _extras(read: _Numbers) -> dict[str, Any] | None:
+    """What a class of pods has besides amounts."""
+    kind = read.few()
+    one, two, three = read.few() - 1, read.any(), read.few() - 1
+    return (
+        None,
+        {"ports": [(one, three)]},
+        {"own_anti": [one], "touch": [three]},
+        {"spread": [(one, two, 1, 1)], "spread_touch": [three]},
+        {"disks": [(one, bool(two))], "claims": [three], "rwop": [three]},
+        {"volumes": [(one, three, two)]},
+        {"affinity_group": one, "self_affine": bool(two), "affinity": [three], "blocked_by": [one]},
+    )[kind]
+
+
+def _engine_of_all() -> tuple[_engine.Engine, int]:
+    """An engine of two amounts and three nodes in two zones, with a class of every kind of pods."""
+    made = _engine.Engine(2, 2, 1)
+    made.set_statics(np.array([[0, 0], [0, 3]], np.uint16))
+    made.append_nodes(
+        np.full((2, 3), 9), np.array([4, 1, 9]), np.array([0, 1, 0], np.int32), np.array([0, 0, 1], np.uint8)
+    )
+    zone = made.add_key(np.array([0, 1, 0], np.int32), 2)
+    host = made.add_key(np.arange(3, dtype=np.int32), 3)
+    made.set_eligibility(np.ones((1, 2), np.uint8))
+    spread = made.add_row(zone, np.zeros(2, np.int64), eligibility=0)
+    anti = made.add_row(host, np.zeros(3, np.int64))
+    driver, claim = made.add_driver(np.ones(3, np.int32)), made.add_claim()
+    extras: list[dict[str, Any] | None] = [
+        None,
+        {"spread": [(spread, 1, 1, 1)], "spread_touch": [spread]},
+        {"own_anti": [anti], "touch": [anti]},
+        {"ports": [(0, -1)]},
+        {"disks": [(0, False)], "claims": [claim], "rwop": [claim]},
+        {"volumes": [(0, driver, -1)]},
+    ]
+    n = len(extras)
+    asked = np.array([[3, 1]] * n)
+    flags = np.arange(n, dtype=np.int32) % 2, np.zeros(n, np.uint8), np.arange(n, dtype=np.uint8) == 1
+    made.add_classes(asked, asked, flags[0], flags[1], flags[2].astype(np.uint8), extras)
+    return made, 2
+
+
+def _engine_calls(engine: _engine.Engine, n_resources: int, read: _Numbers) -> Sequence[Callable[[], object]]:
+    def template() -> _engine.Template:
+        return _engine.Template(
+            engine, node_class=read.index(), unschedulable=bool(read.few()), slots=read.any(),
+            free=[read.any() for _ in range(n_resources)], domain=[read.index() - 1 for _ in range(engine.n_keys)],
+        )  # fmt: skip
+
+    def add_classes() -> object:
+        n = read.few()
+        amounts = read.array(np.int64, n, n_resources), read.array(np.int64, n, n_resources)
+        flags = read.array(np.int32, n), read.array(np.uint8, n), read.array(np.uint8, n)
+        return engine.add_classes(*amounts, *flags, [_extras(read) for _ in range(n)])
+
+    def append_nodes() -> None:
+        n = read.few()
+        engine.append_nodes(
+            read.array(np.int64, n_resources, n), read.array(np.int64, n), read.array(np.int32, n),
+            read.array(np.uint8, n),
+        )  # fmt: skip
+
+    def estimate() -> object:
+        pods = np.array([read.index() for _ in range(read.few())], np.int32)
+        groups = np.array([0, len(pods)], np.int32)
+        return _packing.estimate(engine, pods, groups, template(), max_nodes=read.any())
+
+    return (
+        append_nodes,
+        add_classes,
+        lambda: engine.set_statics(read.array(np.uint16, read.few(), read.few())),
+        lambda: engine.set_classes(read.array(np.int32, engine.nodes)),
+        lambda: engine.set_eligibility(read.array(np.uint8, read.few(), engine.n_node_classes)),
+        lambda: engine.add_key(read.array(np.int32, engine.nodes), read.few()),
+        lambda: engine.add_driver(read.array(np.int32, engine.nodes)),
+        lambda: engine.add_row(read.few() - 1, read.array(np.int64, read.few()), eligibility=read.few() - 1),
+        lambda: engine.add_claim(read.any()),
+        lambda: engine.use_disk(read.index(), read.any(), bool(read.few())),
+        lambda: engine.attach(read.index(), read.any(), read.index()),
+        lambda: engine.use_port(read.index(), (read.index(), read.index() - 1)),
+        lambda: engine.populate(read.array(np.int32, 3), read.array(np.int32, 3)),
+        engine.fork,
+        lambda: engine.place(read.index(), read.index()),
+        lambda: engine.unplace(read.index(), read.index()),
+        lambda: engine.add(template(), read.index()),
+        lambda: engine.remove_node(read.any()),
+        lambda: engine.vacate(read.index(), read.array(np.int32, read.few())),
+        lambda: engine.any_node(read.index()),
+        lambda: engine.check(read.index(), read.index()),
+        lambda: engine.check_alone(read.index(), read.index(), read.index()),
+        lambda: engine.capacity(read.index(), read.index()),
+        lambda: engine.verdicts(np.array([read.index()], np.int32), threads=2),
+        estimate,
+        engine.copy,
+        engine.reset_classes,
+        engine.revert,
+        engine.commit,
+    )
+
+
+def engine(data: bytes) -> None:
+    """Calls of the packing engine, in any order and with any numbers: what is refused has a name, and what is reverted
+    leaves no trace."""
+    read = _Numbers(data)
+    made, n_resources = _engine_of_all() if read.few() else (_engine.Engine(1, read.few(), read.few()), 1)
+    calls = _engine_calls(made, n_resources, read)
+    before: list[int] = []
+    while read.left():
+        call = calls[read.byte() % len(calls)]
+        if made.depth and call in calls[:_SHAPES]:
+            continue  # what an engine is made of is not journalled
+        with contextlib.suppress(*_REFUSED):
+            if call == made.fork:
+                before.append(made.checksum())
+            call()
+            if call == made.commit:
+                before.pop()
+            if call == made.revert and made.checksum() != before.pop():
+                raise AssertionError("what was reverted has left something")
+        del before[made.depth :]
+
+
 NAMED: tuple[type[Exception], ...] = (
     KscaleError,
     QuantityError,
@@ -172,6 +357,7 @@ def guarded(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
 
 _FUNCTIONS = (
     dump, watch, groups, scenarios, simulation, quantity, selector, cel, priorities, protobuf, csv, parquet, prometheus,
+    hpa_state, vpa_state, engine,
 )  # fmt: skip
 TARGETS: dict[str, Callable[[bytes], None]] = {found.__name__: guarded(found) for found in _FUNCTIONS}
 
@@ -215,5 +401,17 @@ SEEDS: dict[str, list[bytes]] = {
     "parquet": [_parquet()],
     "prometheus": [
         b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"pod":"a"},"values":[[1,"2"]]}]}}'
+    ],
+    "hpa_state": [
+        (
+            b'{"apiVersion":"kscale.dev/v1alpha1","kind":"HPAControllerState","hpas":{"d/h":{"registered":true,'
+            b'"recommendations":[],"scaleUpEvents":[],"scaleDownEvents":[],"selector":"app=web"}}}'
+        )
+    ],
+    "vpa_state": [save_state(RecommenderState(RecommenderOptions()))],
+    "engine": [
+        bytes(range(256)),
+        bytes(range(128, 256)) * 2,
+        b"".join(bytes([130 + n, 131, 130]) for n in range(29)) * 3,
     ],
 }

@@ -277,6 +277,8 @@ SMALL: Problem = {
         lambda e: e.total(0),
         lambda e: e.add_row(5, np.zeros(1, dtype=np.int64)),
         lambda e: e.add_row(0, np.zeros(50, dtype=np.int64)),
+        lambda e: e.add_row(0, np.array([2**31 - 1])),  # a table of the counts there are was made of it: 8 GiB
+        lambda e: e.add_row(0, np.array([-1])),
         lambda e: e.use_port(0, (9, 0)),
         lambda e: e.attach(0, 1, 1),
         lambda e: e.add_rows(*(np.array(v, np.int32) for v in ([0], [0, 0], [0]))),

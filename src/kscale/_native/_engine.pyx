@@ -200,12 +200,15 @@ cdef class Engine:
         return self.e.add_group()
 
     def add_row(self, key, const int64_t[::1] counts not None, group=-1, eligibility=-1):
-        """A counter per domain of a key, with the counts of the pods already there."""
+        """A counter per domain of a key, with the counts of the pods already there (none below 0, none above 2**24)."""
+        cdef Py_ssize_t i
         cdef int32_t k = in_range(key, 0, self.e.keys(), "key")
         cdef int32_t g = in_range(group, -1, self.n_groups, "group")
         cdef int32_t eligible = in_range(eligibility, -1, self.n_eligibility, "eligibility")
         if counts.shape[0] > self.e.domains(k) or self.e.depth():
             raise NativeError("add_row: more counts than domains, or inside a fork")
+        for i in range(counts.shape[0]):
+            in_range(counts[i], 0, (1 << 24) + 1, "counts")
         cdef int32_t row = self.e.add_row(
             k, g, eligible, &counts[0] if counts.shape[0] else NULL, <int32_t>counts.shape[0])
         self.e.settle_rows()

@@ -189,6 +189,19 @@ def test_damaged_states(damage: bytes | None) -> None:
         load_state(data)
 
 
+def test_a_byte_that_is_another_anywhere_is_a_state_error() -> None:
+    """Or nothing that matters: streams that cannot be unpacked, and unknown compressions, had no name."""
+    data = save_state(RecommenderState())
+    refused = 0
+    for at in range(0, len(data), 5):
+        changed = data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
+        try:
+            load_state(changed)
+        except StateError:
+            refused += 1
+    assert refused > len(data) // 20
+
+
 def test_a_state_of_the_older_version_goes_on() -> None:
     """Two pods, one VPA, three samples, as version v1alpha1 saved them."""
     state = load_state(Path(__file__).with_name("data").joinpath("state-v1alpha1.npz").read_bytes())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -41,6 +42,11 @@ __all__ = ["fork_state", "load_state", "save_state"]
 FORMAT: Final = "kscale.dev/v1alpha2 vpa-state"
 OLDER: Final = "kscale.dev/v1alpha1 vpa-state"
 """The one older version that is read."""
+_DAMAGED: Final = (
+    *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, MemoryError, ArithmeticError, SyntaxError),
+    *(RuntimeError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),  # NotImplementedError: another compression
+)
+"""What a file that was changed in any place comes to: in the archive, in an array's head, in the document."""
 _BANK_COLUMNS: Final = ("weights", "total", "min_bucket", "max_bucket", "reference")
 
 
@@ -67,7 +73,7 @@ def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
         return _restored(arrays, document, threads)
     except StateError:
         raise
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, IndexError) as error:
+    except _DAMAGED as error:
         raise StateError(f"a damaged state of the recommender: {error}") from None
 
 
