@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib import metadata
+from typing import Any
 
 project = "kscale"
-author = "The kscale authors"
+author = project_copyright = "The kscale authors"
 release = version = metadata.version("kscale-core")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
@@ -22,3 +23,14 @@ myst_enable_extensions = ["colon_fence"]
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": False}
+
+
+def without_numbers(*about: Any) -> None:
+    """Fields of named tuples that have no text of their own: Python's would say their number."""
+    lines: list[str] = about[-1]
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", without_numbers)

@@ -341,6 +341,30 @@ def test_what_examples_import_is_in_the_reference(page: Path) -> None:
     assert [name for name in sorted(names) if id(pkgutil.resolve_name(name)) not in known] == []
 
 
+def home_of(name: str, module: str) -> Any:
+    """What a name of an annotation is, also where the module imports it for annotations only."""
+    found = getattr(sys.modules[module], name, None)
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
+        if found is None and isinstance(node, ast.ImportFrom) and name in {each.name for each in node.names}:
+            found = getattr(importlib.import_module(str(node.module)), name)
+    return found
+
+
+def test_what_the_top_of_the_package_answers_is_in_the_reference() -> None:
+    """Who reads of `kscale.estimate` wants to know next what an EstimateResult has."""
+    known = {
+        id(getattr(sys.modules[each], name)) for each in REFERENCE for name in importlib.import_module(each).__all__
+    }
+    answers = {
+        f"{name} -> {answer}"
+        for name, call in callables("kscale")
+        for answer in re.findall(r"\b[A-Z]\w+", str(inspect.get_annotations(call).get("return", "")))
+        for value in [home_of(answer, call.__module__)]
+        if inspect.isclass(value) and value.__module__.startswith("kscale") and id(value) not in known
+    }
+    assert answers == set()
+
+
 def test_the_table_of_arguments_has_no_idle_rows() -> None:
     names = {
         argument

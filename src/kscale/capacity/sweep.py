@@ -41,6 +41,7 @@ class Done(Generic[R]):
 
     index: int
     value: R | None
+    """What the function answered; None beside an ``error``."""
     error: Exception | None = None
 
 

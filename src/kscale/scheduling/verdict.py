@@ -25,13 +25,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     pod: str = ""
     ok: bool
+    """Whether the pod fits."""
     node: str = ""
     type: str = ""
     plugin: str = ""
     code: str = ""
     reasons: tuple[str, ...] = ()
+    """Upstream's, in its order; none where it gives none."""
     unexpected: str = ""
     debug: str = ""
+    """What upstream adds for its logs."""
     numbers: tuple[dict[str, Any], ...] = ()
 
     @property

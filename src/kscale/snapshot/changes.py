@@ -1,4 +1,4 @@
-"""What changed in a cluster, and what a text that changed it said besides."""
+"""What changed in a cluster, and what a text that changed it said besides. kscale's own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["ChangedKeys", "Page", "Watched"]
 
 
 class ChangedKeys(msgspec.Struct, frozen=True):
-    """Objects of one kind by key, in order: those that are new, those that are others than before under their key, and
-    those that are gone. One that was replaced by another of its name, and told so, is in ``removed`` and in
-    ``added``."""
+    """Objects of one kind by key, in order: those that are new (``added``), those that are others than before under
+    their key (``modified``), and those that are gone (``removed``). One that was replaced by another of its name, and
+    told so, is in ``removed`` and in ``added``."""
 
     added: list[str] = []
     modified: list[str] = []
@@ -27,7 +27,7 @@ class ChangedKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def joined(parts: Sequence[ChangedKeys]) -> ChangedKeys:
-        """What came one after the other."""
+        """What came one after the other (``parts``)."""
         if len(parts) == 1:
             return parts[0]
         return ChangedKeys(
@@ -69,7 +69,12 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     cannot be read; the others count nevertheless."""
 
     version: str
+    """The resource version of the list."""
     continue_: str
+    """What the next question goes on with; empty: there is no more."""
     remaining: int | None
+    """Objects behind this page, as the server guesses."""
     change: ChangedKeys
+    """What is different now."""
     problems: tuple[Problem, ...] = ()
+    """Objects that cannot be read."""

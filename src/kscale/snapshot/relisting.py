@@ -74,7 +74,7 @@ class Relist:
         self._changes.append(ChangedKeys(removed=missing))
 
     def pages(self, data: bytes | bytearray | memoryview) -> Page:
-        """Apply a page of the list, as the API server answers it; the last one has no ``continue``.
+        """Apply a page of the list (``data``), as the API server answers it; the last one has no ``continue``.
 
         Raises InputError for what is no list of this kind.
         """

@@ -19,7 +19,8 @@ NOTHING = -1
 
 
 class NodeGroupSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a node group, for the capacity threshold. ``target_size_error``: the provider could not tell it."""
+    """The size of a node group (``id``), for the capacity threshold: ``target_size`` of ``max_size`` nodes.
+    ``target_size_error``: the provider could not tell it."""
 
     id: str = ""
     max_size: int = 0

@@ -89,7 +89,12 @@ def choose(
     start: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
     """(node of each pod or -1, pods in the order they were placed, where the next search begins): pods one after the
-    other; they stay placed in the session's engine."""
+    other; they stay placed in the session's engine.
+
+    ``records`` have the classes ``unique[which]`` (``which`` int32[pods]); ``scores``: what is asked beside the
+    filters; ``acceptable`` uint8[nodes]: 0 where nothing may go (None: anywhere); ``start``: the node that the search
+    begins at.
+    """
     compiled = CompiledScores(snapshot, records, unique, which, scores, profile)
     index = snapshot.columns.index
     sets: dict[frozenset[str], int] = {}
