@@ -175,6 +175,20 @@ class Decisions:
             texts.append(f"{failed:,} undecided")
         return f"<Decisions of {len(self):,} HPAs: {', '.join(texts)}>"
 
+    def _repr_html_(self) -> str:
+        """For a notebook: what is not decided is an empty cell."""
+        from kscale.html import notebook
+
+        sizes = ([("" if each is None else each) for each in size.tolist()] for size in (self.current, self.desired))
+        rows = zip(
+            self.keys or [str(row) for row in range(len(self))],
+            *sizes,
+            (BRANCHES[each] for each in self.branch.tolist()),
+            (REASONS[each] for each in self.reason.tolist()),
+            strict=True,
+        )
+        return notebook.listing(repr(self), ("HPA", "current", "desired", "decided by", "reason"), list(rows))
+
     def __reduce__(self) -> tuple[object, ...]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         state = self.state if self.origin is not None else self.carried

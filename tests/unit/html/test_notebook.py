@@ -5,12 +5,22 @@ from __future__ import annotations
 from datetime import timedelta
 
 import kscale
+from kscale import hpa
 from kscale.effects import SECOND
 from kscale.html import notebook
 from kscale.objects.apps import ReplicaSet
+from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity
+from kscale.objects.vpa import (
+    RecommendedContainerResources,
+    RecommendedPodResources,
+    VerticalPodAutoscalerStatus,
+)
 from kscale.records import Record
+from kscale.vpa import RecommenderResult, UpdaterResult, VpaResult
+from kscale.vpa.updater.records import ChosenPod
 
 
 class Line(Record, frozen=True):
@@ -103,3 +113,46 @@ def test_scale_down_and_a_whole_loop() -> None:
     assert whole.endswith("</div>")
     assert "<strong>ScaleUpPlan(" in whole
     assert down.partition("<table>")[2] in whole
+
+
+def test_decisions_of_hpas() -> None:
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+    }
+    hpas = [
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": name, "namespace": "d"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "minReplicas": 1,
+                "maxReplicas": 2,
+                "metrics": [metric],
+            },
+        }
+        for name in ("a<b", "none")
+    ]
+    scale = Scale(spec=ScaleSpec(replicas=3), status=ScaleStatus(replicas=3, selector="app=web"))
+    decisions = hpa.decide(hpas, {"d/a<b": scale}, [], hpa.MetricLists(), now=1_800_000_000 * SECOND)
+    shown = decisions._repr_html_()
+    assert "<th>HPA</th><th>current</th><th>desired</th><th>decided by</th><th>reason</th>" in shown
+    assert "<td>d/a&lt;b</td><td>3</td><td>2</td><td>above_max</td><td>above_max</td>" in shown
+    assert "<td>d/none</td><td></td><td></td><td>no_scale</td><td>none</td>" in shown
+
+
+def test_rounds_of_the_vpa() -> None:
+    target = {"cpu": Quantity("25m"), "memory": Quantity("250Mi")}
+    told = [RecommendedContainerResources(container_name="c", target=target)]
+    status = VerticalPodAutoscalerStatus(recommendation=RecommendedPodResources(container_recommendations=told))
+    of_one = VpaResult(namespace="d", name="v", status=status, status_written=True, pod_count=1, selector="")
+    shown = RecommenderResult(vpas=[of_one])._repr_html_()
+    assert "<strong>&lt;RecommenderResult: 1 VPAs, 1 statuses written, 0 samples refused&gt;</strong>" in shown
+    assert "<td>d/v</td><td>c</td><td>25m</td><td>250Mi</td>" in shown
+    pod = ChosenPod(
+        namespace="d", pod="p", vpa="v", outside_recommended_range=True, scale_up=True, resource_diff=1.0,
+        quick_oom=False, targets="c: cpu 25m",
+    )  # fmt: skip
+    shown = UpdaterResult(chosen=[pod])._repr_html_()
+    assert "<td>d/p</td><td>v</td><td>c: cpu 25m</td>" in shown

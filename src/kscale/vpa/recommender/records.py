@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
@@ -110,6 +111,9 @@ class RecommenderRound(msgspec.Struct, kw_only=True):
         return f"<RecommenderRound: {vpas}, {len(self.pods.changed)} pods changed, {len(self.pods.gone)} gone>"
 
 
+_TARGETS: Final = ("cpu", "memory")
+
+
 class VpaResult(msgspec.Struct, kw_only=True):
     """What a round decided about one VPA.
 
@@ -161,3 +165,19 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
         written = sum(each.status_written for each in self.vpas)
         counts = f"{len(self.vpas)} VPAs, {written} statuses written, {len(self.errors)} samples refused"
         return f"<RecommenderResult: {counts}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the targets of every container."""
+        from kscale.html import notebook
+
+        rows = [
+            (
+                f"{each.namespace}/{each.name}",
+                one.container_name,
+                *((one.target or {}).get(name, "") for name in _TARGETS),
+            )
+            for each in self.vpas
+            if each.recommendation is not None
+            for one in each.recommendation.container_recommendations
+        ]
+        return notebook.listing(repr(self), ("VPA", "container", *_TARGETS), rows)

@@ -90,3 +90,10 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
     def __repr__(self) -> str:
         stopped = ", stopped early" if self.stopped_early else ""
         return f"<UpdaterResult: {len(self.chosen)} pods chosen, {len(self.actions)} actions{stopped}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the pods that were chosen."""
+        from kscale.html import notebook
+
+        rows = [(f"{each.namespace}/{each.pod}", each.vpa, each.targets) for each in self.chosen]
+        return notebook.listing(repr(self), ("pod", "VPA", "targets"), rows)
