@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import doctest
+import gzip
 import importlib
 import inspect
 import pkgutil
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 import kscale
+from kscale.cli import registry
 
 kscale.build_info()  # an editable install compiles at its first use: here, not inside an example
 ROOT = Path(__file__).parents[2]
@@ -379,6 +381,23 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     index = (ROOT / "docs" / "index.md").read_text().split()
     pages = [str(page.relative_to(ROOT / "docs").with_suffix("")) for page in (ROOT / "docs").rglob("*.md")]
     assert [page for page in pages if page not in (*index, "index")] == []
+
+
+def test_recorded_answers_are_as_many_as_the_page_says() -> None:
+    text = (ROOT / "docs" / "beside-upstream.md").read_text()
+    told = {kind: int(count.replace(",", "")) for kind, count in re.findall(r"([a-z-]+) \(([\d,]+)\)", text)}
+    there = {}
+    for path in (ROOT / "tests" / "golden" / "vectors").glob("*.jsonl.gz"):
+        with gzip.open(path) as lines:
+            there[path.name.removesuffix(".jsonl.gz")] = sum(1 for line in lines if line.strip())
+    assert told == there
+    assert f"holds {sum(there.values()):,} inputs" in text
+
+
+def test_the_readme_names_every_command() -> None:
+    status = (ROOT / "README.md").read_text().partition("## Status")[2].partition("## Support policy")[0]
+    named = set(re.findall(r"`([a-z-]+)", status))
+    assert {entry.name.split()[0] for entry in registry.COMMANDS} - named - {"example", "schema"} == set()
 
 
 def test_every_benchmark_is_in_the_table() -> None:
