@@ -48,6 +48,16 @@ class QueueMetrics:
         self._depth += 1
         self._added.setdefault(key, now)
 
+    def added_all(self, keys: Sequence[str], now: Moment) -> None:
+        """Keys that were not to be worked on are."""
+        self._adds += len(keys)
+        self._depth += len(keys)
+        if self._added.keys().isdisjoint(keys):
+            self._added.update(dict.fromkeys(keys, now))
+        else:
+            for key in keys:
+                self._added.setdefault(key, now)
+
     def retried(self, keys: int = 1) -> None:
         """Keys are to come up again later."""
         self._retries += keys
@@ -104,7 +114,7 @@ class QueueMetrics:
 
 def _counted(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
     """Takes the moments of keys out, as far as they have some; each with how many have it."""
-    return Counter(moments.pop(key) for key in keys if key in moments).items()
+    return Counter([moments.pop(key) for key in keys if key in moments]).items()
 
 
 class _Durations:

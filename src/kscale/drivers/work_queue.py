@@ -32,7 +32,9 @@ class WorkQueue:
         self._unclean: set[str] = set()  # to be worked on: ready, or added while worked on
         self._working: set[str] = set()
         self._due: dict[str, int] = {}
-        self._heap: list[tuple[int, int, str]] = []  # (due, order of adding, key); entries not in _due are void
+        self._heap: list[
+            tuple[int, int, Sequence[str]]
+        ] = []  # (due, order of adding, keys); those not in _due are void
         self._number = 0
 
     @property
@@ -43,7 +45,7 @@ class WorkQueue:
     def clock_set(self, by: int) -> None:
         """The clock has been set by so many nanoseconds: what is left to wait stays."""
         self._due = {key: due + by for key, due in self._due.items()}
-        self._heap = [(due + by, number, key) for due, number, key in self._heap]
+        self._heap = [(due + by, number, keys) for due, number, keys in self._heap]
         self.metrics.clock_set(by)
 
     def add(self, key: str, now: datetime | Moment) -> None:
@@ -64,8 +66,11 @@ class WorkQueue:
         if known is not None and known <= due:
             return
         self._due[key] = due
+        self._push(due, (key,))
+
+    def _push(self, due: Moment, keys: Sequence[str]) -> None:
         self._number += 1
-        heapq.heappush(self._heap, (due, self._number, key))
+        heapq.heappush(self._heap, (due, self._number, keys))
 
     def take(self, now: datetime | Moment) -> str | None:
         """The next key to work on, or None: nothing is ready yet."""
@@ -94,10 +99,14 @@ class WorkQueue:
         """Those that have waited long enough are ready."""
         heap, waiting = self._heap, self._due
         while heap and heap[0][0] <= now:
-            due, _, key = heapq.heappop(heap)
-            if waiting.get(key) == due:
+            due, _, keys = heapq.heappop(heap)
+            woken = [key for key in keys if waiting.get(key) == due]
+            for key in woken:
                 del waiting[key]
-                self.add(key, due)
+            fresh = [key for key in woken if key not in self._unclean]
+            self.metrics.added_all(fresh, due)
+            self._unclean.update(fresh)
+            self._ready.extend([key for key in fresh if key not in self._working])
 
     def waiting(self, now: datetime | Moment) -> set[str]:
         """The keys that may be taken by then, if none is added."""
@@ -120,13 +129,11 @@ class WorkQueue:
         """Work on keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and :meth:`done` of
         one after the other."""
         due, time = moment(due, "due"), moment(now)
-        waiting, heap = self._due, self._heap
-        for key in keys:
-            known = waiting.get(key)
-            if known is None or known > due:
-                waiting[key] = due
-                self._number += 1
-                heapq.heappush(heap, (due, self._number, key))
+        waiting = self._due
+        later = keys if waiting.keys().isdisjoint(keys) else [key for key in keys if waiting.get(key, due + 1) > due]
+        if later:
+            waiting.update(dict.fromkeys(later, due))
+            self._push(due, later)
         self._working.difference_update(keys)
         if self._unclean:
             self._ready.extend(key for key in keys if key in self._unclean)
@@ -139,6 +146,10 @@ class WorkQueue:
 
     def next_due(self) -> Moment | None:
         """When the first of the waiting keys becomes ready; None: none waits."""
-        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap, waiting = self._heap, self._due
+        while heap:
+            due, _, keys = heap[0]
+            if waiting.get(keys[0]) == due or any(waiting.get(key) == due for key in keys):
+                return due
+            heapq.heappop(heap)
+        return None

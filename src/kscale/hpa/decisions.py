@@ -40,7 +40,7 @@ from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import TargetScale
 from kscale.hpa.state import ControllerState
 
-__all__ = ["BRANCHES", "REASONS", "Decisions", "Origin", "decide_columns"]
+__all__ = ["BRANCHES", "REASONS", "Decisions", "Origin", "decide_columns", "decided_again"]
 
 BRANCHES: Final = ("no_scale", "disabled", "above_max", "below_min", "metrics", "failed")
 REASONS: Final = ("none", "above_max", "below_min", "metric_above", "all_below")
@@ -50,6 +50,12 @@ FAILED_RESCALE: Final = 32
 _TRUE: Final = 1
 _LIMITED: Final = CONDITION_TYPES.index("ScalingLimited")
 _FIRST_LIMIT: Final = CONDITION_REASONS.index("DesiredWithinRange")
+
+_TOLD: Final = (
+    "branch", "desired", "proposal", "stabilized", "best", "invalid", "first_invalid", "rescaled", "reason", "events",
+    "error", "held",
+)  # fmt: skip
+"""What the kernel says, in its order."""
 
 Masked = np.ma.MaskedArray[Any, np.dtype[np.int32]]
 """int32, masked (and -1 beneath) where there is nothing to tell."""
@@ -125,20 +131,8 @@ class Decisions:
         cls, columns: tuple[NDArray[Any], ...], given: Encoded, metrics: CalculatorColumns, memory: Memory
     ) -> Decisions:
         """Of what the kernel says: ``columns`` in its order, an entry an HPA; ``memory``: the histories of them all."""
-        (
-            branch,
-            desired,
-            proposal,
-            stabilized,
-            best,
-            invalid,
-            first_invalid,
-            rescaled,
-            reason,
-            events,
-            error,
-            held,
-        ) = columns
+        branch, desired, proposal, stabilized = columns[:4]
+        best, invalid, first_invalid, rescaled, reason, events, error, held = columns[4:]
         unknown = branch == _NO_SCALE
         undecided = unknown | (branch == _FAILED)
         by_metrics = branch == _METRICS
@@ -164,6 +158,17 @@ class Decisions:
             memory=memory,
             problems=given.problems,
         )
+
+    def came_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
+        """Whether these are what :meth:`of` makes of what the kernel says, of HPAs as they were."""
+        told = dict(zip(_TOLD, columns, strict=True))
+        for name in _TOLD:
+            mine, theirs = getattr(self, name), told[name]
+            if isinstance(mine, np.ma.MaskedArray):  # beneath what is masked is nothing: that follows from the rest
+                mine, theirs = mine.data, np.where(np.ma.getmaskarray(mine), mine.data, theirs)
+            if not _is_same(mine, theirs):
+                return False
+        return True
 
     def __len__(self) -> int:
         return len(self.branch)
@@ -308,6 +313,35 @@ def decide_columns(
     answers = calculate(
         given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=time, threads=threads
     )
+    return Decisions.of(*_columns(given, answers, memory, time, options, threads))
+
+
+def decided_again(
+    last: Decisions, given: Encoded, *, since: Moment, now: Moment, options: HPAOptions
+) -> Decisions | None:
+    """What is decided ``now`` from the columns of the ``last`` decisions, made at ``since``, and from what they
+    remember. None: something else is decided, or for other reasons."""
+    answers = last.metrics
+    if options.legacy or not len(given.pods) or given.pods.start.max() + options.cpu_initialization_ns > since:
+        rows = given.rows, given.pods, given.samples, given.requests, given.values
+        answers = calculate(*rows, options=options, now=now)
+        if not all(_is_same(getattr(last.metrics, each.name), getattr(answers, each.name)) for each in fields(answers)):
+            return None
+    columns, _, _, memory = _columns(given, answers, last.memory, now, options, 1)
+    before, after = last.memory.conditions, memory.conditions
+    same = _is_same(before.status, after.status) and _is_same(before.reason, after.reason) and last.came_of(columns)
+    return replace(last, memory=memory) if same else None
+
+
+def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """So that no number is another of its kind that is equal to it, and what is none is itself."""
+    return one.tobytes() == other.tobytes()
+
+
+def _columns(
+    given: Encoded, answers: CalculatorColumns, memory: Memory, now: Moment, options: HPAOptions, threads: int
+) -> tuple[tuple[NDArray[Any], ...], Encoded, CalculatorColumns, Memory]:
+    """What :meth:`Decisions.of` takes."""
     error = (answers.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=given.rows.invalid != 0)
     before = memory.histories
@@ -325,7 +359,7 @@ def decide_columns(
         conditions.status,
         conditions.reason,
         conditions.time,
-        time,
+        now,
         options.downscale_stabilization_ns,
         options.enabled("HPAScaleToZero"),
         options.legacy,
@@ -338,8 +372,7 @@ def decide_columns(
         old = memory.conditions
         conditions.status[rows], conditions.reason[rows] = old.status[rows], old.reason[rows]
         conditions.time[rows] = old.time[rows]
-    after = Memory(Histories(fresh, past, added, removed), conditions)
-    return Decisions.of(columns, given, answers, after)
+    return columns, given, answers, Memory(Histories(fresh, past, added, removed), conditions)
 
 
 def _unpickled(values: dict[str, Any]) -> Decisions:

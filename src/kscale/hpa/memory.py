@@ -166,7 +166,14 @@ class StatesOf(Mapping[str, HPAState]):
 
 
 _NEW: Final = HPAState()
-_Shelf = tuple[Histories, Sequence[HPAState]]
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What a batch left."""
+
+    histories: Histories
+    rest: Sequence[HPAState]
 
 
 class KeptStates(MutableMapping[str, HPAState]):
@@ -175,23 +182,31 @@ class KeptStates(MutableMapping[str, HPAState]):
     What is not known is the state of an HPA that was never reconciled.
     """
 
-    __slots__ = ("_single", "_where")
+    __slots__ = ("_last", "_single", "_where")
 
     def __init__(self, states: Mapping[str, HPAState] | None = None) -> None:
         self._single: dict[str, HPAState] = dict(states or {})
         self._where: dict[str, tuple[_Shelf, int]] = {}
+        self._last: tuple[Sequence[str], _Shelf] | None = None  # the last that was put, if all of it is there yet
 
     def put(self, keys: Sequence[str], histories: Histories, rest: Sequence[HPAState]) -> None:
         """What a batch leaves of these: ``histories`` as columns, ``rest`` what is not kept so, each in the order of
         the keys."""
-        shelf = histories, rest
+        if self._last is not None and self._last[0] is keys:
+            shelf = self._last[1]
+            shelf.histories, shelf.rest = histories, rest
+            return
+        shelf = _Shelf(histories, rest)
+        self._last = keys, shelf
         self._where.update((key, (shelf, row)) for row, key in enumerate(keys))
         if self._single:
             for key in keys:
                 self._single.pop(key, None)
 
-    def of(self, keys: Sequence[str]) -> _Shelf:
+    def of(self, keys: Sequence[str]) -> tuple[Histories, Sequence[HPAState]]:
         """(histories, what is not kept as columns) of HPAs in their order."""
+        if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
+            return self._last[1].histories, self._last[1].rest
         shelves: dict[int, tuple[_Shelf, int]] = {}
         single: list[HPAState] = []
         places: list[tuple[int, int]] = []
@@ -205,15 +220,16 @@ class KeptStates(MutableMapping[str, HPAState]):
             shelf, row = found
             if id(shelf) not in shelves:
                 shelves[id(shelf)] = shelf, end
-                end += len(shelf[1])
+                end += len(shelf.rest)
             places.append((shelves[id(shelf)][1], row))
         if len(shelves) == 1 and not single:
-            histories, rest = next(iter(shelves.values()))[0]
+            only = next(iter(shelves.values()))[0]
+            histories, rest = only.histories, only.rest
             rows = [row for _, row in places]
             if rows == list(range(len(rest))):
                 return histories, rest
             return histories.take(np.array(rows, np.int64)), [rest[row] for row in rows]
-        parts = [*(shelf for shelf, _ in shelves.values()), (Histories.of(single), single)]
+        parts = [*((shelf.histories, shelf.rest) for shelf, _ in shelves.values()), (Histories.of(single), single)]
         whole, all_rest = parts[0][0], list(parts[0][1])
         for histories, rest in parts[1:]:
             whole, all_rest = whole.joined(histories), [*all_rest, *rest]
@@ -223,22 +239,25 @@ class KeptStates(MutableMapping[str, HPAState]):
     def rest(self, key: str) -> HPAState | None:
         """What is not kept as columns of one; None: nothing is known of it."""
         found = self._where.get(key)
-        return self._single.get(key) if found is None else found[0][1][found[1]]
+        return self._single.get(key) if found is None else found[0].rest[found[1]]
 
     def __getitem__(self, key: str) -> HPAState:
         found = self._where.get(key)
         if found is None:
             return self._single[key]
-        (histories, rest), row = found
-        return histories.state(row, rest[row])
+        shelf, row = found
+        return shelf.histories.state(row, shelf.rest[row])
 
     def __setitem__(self, key: str, state: HPAState) -> None:
-        self._where.pop(key, None)
+        if self._where.pop(key, None) is not None:
+            self._last = None
         self._single[key] = state
 
     def __delitem__(self, key: str) -> None:
         if self._where.pop(key, None) is None:
             del self._single[key]
+        else:
+            self._last = None
 
     def __iter__(self) -> Iterator[str]:
         yield from self._where

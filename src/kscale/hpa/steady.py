@@ -7,22 +7,14 @@ columns; of the third a batch can be told that no difference is left to make.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from kscale.effects import Moment
 from kscale.hpa.batch import Reconciled
-from kscale.hpa.decisions import Decisions, decide_columns
+from kscale.hpa.decisions import decided_again
 from kscale.hpa.options import HPAOptions
 
 __all__ = ["is_settled", "repeated"]
-
-_DECIDED = (
-    "branch", "desired", "proposal", "stabilized", "best", "invalid", "first_invalid", "rescaled", "reason", "events",
-    "error", "held",
-)  # fmt: skip
 
 
 def is_settled(found: Reconciled) -> bool:
@@ -40,21 +32,7 @@ def is_settled(found: Reconciled) -> bool:
 def repeated(last: Reconciled, now: Moment, options: HPAOptions) -> Reconciled | None:
     """What a batch that decides at ``now`` leaves that finds what the last one found, with the same pods, scales and
     values. None: it finds something else."""
-    decisions = decide_columns(last.given, last.decisions.memory, now=now, options=options)
-    if not _are_equal(last.decisions, decisions):
+    decisions = decided_again(last.decisions, last.given, since=last.at, now=now, options=options)
+    if decisions is None:
         return None
     return replace(last, histories=decisions.memory.histories, decisions=decisions, at=now, written={})
-
-
-def _are_equal(one: Decisions, other: Decisions) -> bool:
-    """Whether the same was decided, for the same reasons."""
-    pairs = [(getattr(one, name), getattr(other, name)) for name in _DECIDED]
-    pairs += [(getattr(one.metrics, each.name), getattr(other.metrics, each.name)) for each in fields(one.metrics)]
-    before, after = one.memory.conditions, other.memory.conditions
-    pairs += [(before.status, after.status), (before.reason, after.reason)]
-    return all(_as_bytes(mine) == _as_bytes(theirs) for mine, theirs in pairs)
-
-
-def _as_bytes(column: NDArray[np.generic]) -> bytes:
-    """So that no number is another of its kind that is equal to it, and what is none is itself."""
-    return bytes(np.ma.getdata(column).tobytes() + np.ma.getmaskarray(column).tobytes())

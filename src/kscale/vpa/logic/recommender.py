@@ -15,6 +15,7 @@ from kscale.vpa.model.aggregates import SCALING_OFF, scaling_of
 from kscale.vpa.model.merged import merge_containers
 from kscale.vpa.model.vpa import Shown
 from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.resources import CPU, MEMORY
 
 __all__ = ["recommended_amounts"]
 
@@ -41,8 +42,11 @@ def recommended_amounts(state: RecommenderState, vpas: Sequence[Vpa]) -> list[Re
     numbers = np.ones(len(merged.names), np.int64)
     numbers[kept] = [count[id(merged.names[row][0])] for row in kept]
     amounts = estimate(merged.store, numbers, state.options, threads=state.threads)
+    told = amounts[kept]
+    for place, resource in enumerate((CPU, MEMORY)):  # what is not told may change
+        told[[resource not in controlled for controlled in resources], place] = 0
     lists: dict[int, list[_Amounts]] = {}
-    for row, controlled, own in zip(kept, resources, amounts[kept].tolist(), strict=True):
+    for row, controlled, own in zip(kept, resources, told.tolist(), strict=True):
         vpa, name = merged.names[row]
         lists.setdefault(id(vpa), []).append((name, controlled, own))
     return [_shown(vpa, lists.get(id(vpa), []), state.options) for vpa in vpas]
