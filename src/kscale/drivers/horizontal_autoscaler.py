@@ -38,7 +38,7 @@ from kscale.hpa.reconcile import reconcile
 from kscale.hpa.state import ControllerState, HPAState, is_older
 from kscale.hpa.steady import is_settled, repeated
 from kscale.objects.apps import Deployment, StatefulSet
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
+from kscale.objects.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from kscale.objects.meta import KubeObject
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
@@ -112,7 +112,7 @@ class HorizontalAutoscaler:
         )
         self._manager, self._take_over = manager, take_over
         self._changes: deque[tuple[Change, Moment]] = deque()
-        self._scales: dict[str, tuple[KubeObject, Scale]] = {}
+        self._scales: dict[str, tuple[CrossVersionObjectReference, KubeObject, Scale]] = {}
         self._mapper = BUILT_IN_MAPPER
         self._mapper_tick = -1
         self._rivals = Rivals(manager, self.options.sync_period_ns)
@@ -192,20 +192,20 @@ class HorizontalAutoscaler:
 
     def _scale(self, stores: Stores, key: str, hpa: HorizontalPodAutoscaler) -> Scale | None:
         """The scale of a target that is watched; None: it has to be asked for."""
-        reference = hpa.spec.scale_target_ref
-        if (reference.api_version.partition("/")[0], reference.kind) not in _WATCHED:
+        reference, known = hpa.spec.scale_target_ref, self._scales.get(key)
+        same = known is not None and known[0] is reference
+        if not same and (reference.api_version.partition("/")[0], reference.kind) not in _WATCHED:
             return None
         held = stores.get(reference.kind, hpa.metadata.namespace, reference.name)
         if not isinstance(held, Deployment | StatefulSet):
             return None
-        known = self._scales.get(key)
-        if known is not None and known[0] is held:
-            return known[1]
+        if same and known is not None and known[1] is held:
+            return known[2]
         try:
             scale = scale_of_workload(held)
         except ScaleError:
             return None  # the API server says why not
-        self._scales[key] = held, scale
+        self._scales[key] = reference, held, scale
         return scale
 
     # -- a round -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
 from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
-from kscale.effects.moments import Moment, to_text
+from kscale.effects.moments import LAST_TIME, Moment, to_text
 from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
 from kscale.objects.times import moment
 
@@ -28,6 +28,7 @@ _Done = Callable[[Any, Moment], None]
 
 _UNDER_WAY: Final = object()
 _COMPANY: Final = (Together, Within)
+_MANY: Final = 1 << 16
 _OWN_TIME: Final = frozenset({Wait, InBackground})
 
 
@@ -142,21 +143,26 @@ class VirtualTime:
     def step(self, until: datetime | Moment | None = None) -> bool:
         """Does what is due first, and what follows from it at once; moves time to it. False: nothing is due, or not up
         to a moment (``until``)."""
+        return self.steps(1, until) == 1
+
+    def steps(self, at_most: int, until: datetime | Moment | None = None) -> int:
+        """:meth:`step`, so many times, or as long as something is due; how often that was."""
         due = self._due
-        last = None if until is None else moment(until, "until")
-        while due and due[0][3].cancelled:
-            heappop(due)
-        if not due or (last is not None and due[0][0] > last):
-            return False
-        self.now, _, _, _, call = heappop(due)
-        call()
-        return True
+        last = LAST_TIME if until is None else moment(until, "until")
+        for done in range(at_most):
+            while due and due[0][3].cancelled:
+                heappop(due)
+            if not due or due[0][0] > last:
+                return done
+            self.now, _, _, _, call = heappop(due)
+            call()
+        return at_most
 
     def run(self, until: datetime | Moment | None = None) -> None:
         """Until nothing is left to do, or up to a moment (``until``: what is due then is done, and time stands
         there)."""
         last = None if until is None else moment(until, "until")
-        while self.step(last):
+        while self.steps(_MANY, last):
             pass
         if last is not None:
             self.now = max(self.now, last)
@@ -199,16 +205,16 @@ class VirtualTime:
 
     def _lateness(self, running: Running, action: Action) -> int:
         """How long it takes until an action is performed."""
-        if self._latency is None or type(action) in _OWN_TIME or self._is_over(running, action):
+        if self._latency is None or type(action) in _OWN_TIME:
             return 0
-        return self._latency(action)
+        return 0 if running.deadline is not None and self._is_over(running, action) else self._latency(action)
 
     def _perform_late(self, running: Running, steps: Steps[Any], action: Action, done: _Done | None) -> None:
         outcome = self._held(running, action, (running.perform or self._perform)(action, self.now))
         self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
     def _outcome(self, running: Running, action: Action) -> Outcome:
-        if self._is_over(running, action):
+        if running.deadline is not None and self._is_over(running, action):
             return Outcome(at=self.now, error=DEADLINE_EXCEEDED)
         if isinstance(action, Wait):
             return Outcome(at=self.now + max(action.duration, 0))

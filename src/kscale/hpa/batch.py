@@ -194,6 +194,8 @@ class _Batch:
 
     def _register(self) -> None:
         """The selectors of all, before any machine looks for rivals."""
+        if self.before is not None and self.before.chosen.selectors is self.chosen.selectors:
+            return  # as they are there since the last batch: nothing has happened to them
         for row in np.flatnonzero(self.chosen.group >= 0).tolist():
             metadata = self.hpas[row].metadata
             self.selectors.put_if_present(metadata.namespace, metadata.name, self.chosen.selector(row))
@@ -320,10 +322,12 @@ class _Batch:
             answer = self._answer_anew
             running.go_on(None, answer)
         while running.action is not None:
-            yield from self._tell(progress, running)
+            if running.events:
+                yield from self._tell(progress, running)
             outcome = yield from progress.act(running.action)
             running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
-        yield from self._tell(progress, running)
+        if running.events:
+            yield from self._tell(progress, running)
         yield from progress.observe(*running.observations)  # once, and what it did is done by then
         if self.within is not None and progress.now - now >= self.within:
             self.slow.append(self.keys[running.row])
@@ -336,8 +340,7 @@ class _Batch:
 
     def _tell(self, progress: Progress, running: Running) -> Steps[None]:
         events, running.events = running.events, []
-        if events:
-            yield from progress.emit(*events)
+        yield from progress.emit(*events)
 
     def _report(self, runs: Sequence[Running]) -> Steps[None]:
         """What those have said that are done."""
@@ -383,7 +386,7 @@ class _Batch:
                 known = rows[row]
                 if record.status_written:
                     written[key] = record.status
-                    rows[row] = None if known is None else known._replace(written=record.status)
+                    rows[row] = None if known is None else msgspec.structs.replace(known, written=record.status)
                 elif record.error is not None:  # the write was refused
                     records[key] = record
                     rows[row] = None

@@ -4,7 +4,6 @@ nothing new can come. kscale's own."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +16,7 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAut
 __all__ = ["DecidedRow", "is_as_left"]
 
 
-class DecidedRow(NamedTuple):
+class DecidedRow(msgspec.Struct, frozen=True, gc=False):
     """What one HPA whose size stays was decided from, and what came of it.
 
     ``hpa``, ``target``; ``replicas``: what the calculator says of each metric (size, utilization, usage);
@@ -49,8 +48,9 @@ class DecidedRow(NamedTuple):
             return False
         if normalized != self.normalized:
             return False
-        if replicas != self.replicas and [each[0] for each in replicas] != [each[0] for each in self.replicas]:
-            return False
+        for mine, theirs in zip(self.replicas, replicas, strict=True):
+            if mine[0] != theirs[0]:
+                return False
         if self.written is None:
             return hpa is self.hpa
         return hpa.status.current_replicas == self.hpa.status.current_replicas and is_as_left(
@@ -59,7 +59,7 @@ class DecidedRow(NamedTuple):
 
     def again(self, hpa: HorizontalPodAutoscaler) -> DecidedRow:
         """What comes of an HPA of which the same is concluded, and was measured: nothing has to be written."""
-        return self if self.written is None else self._replace(hpa=hpa, written=None)
+        return self if self.written is None else msgspec.structs.replace(self, hpa=hpa, written=None)
 
 
 def is_as_left(

@@ -153,9 +153,9 @@ def settled() -> HPAState:
 
 def is_older(read: str, written: str) -> bool:
     """Whether a resource version is known to be older; versions that cannot be compared count as fresh."""
-    if not (_is_version(read) and _is_version(written)):
+    if read == written:
         return False
-    return int(read) < int(written)
+    return _is_version(read) and _is_version(written) and (len(read), read) < (len(written), written)
 
 
 def _is_version(text: str) -> bool:

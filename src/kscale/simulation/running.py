@@ -151,9 +151,7 @@ class _Run:
             if stop():
                 return True
             before = world.time.now
-            for _ in range(_STEPS):
-                if not world.time.step(end):
-                    break
+            world.time.steps(_STEPS, end)
             stands = stands + 1 if world.time.now == before else 0
             if stands > _STANDSTILL:
                 text = f"time stands still at {to_text(before, fraction=True)}: what happens then happens again at once"

@@ -18,7 +18,7 @@ from kscale._native import _histogram
 from kscale.effects import SECOND, ZERO_TIME, Moment
 from kscale.vpa.metrics import Tally
 from kscale.vpa.model.aggregates import Aggregate
-from kscale.vpa.model.samples import Recommended, add_grid, compare
+from kscale.vpa.model.samples import KeptRecommendation, Recommended, add_grid, compare, kept_recommendations
 from kscale.vpa.model.state import RecommenderState
 from kscale.vpa.model.usage import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ContainerName, Usage
 from kscale.vpa.quality import Quality
@@ -174,6 +174,7 @@ class _Taker:
         self._slot = slot
         self._resolved = resolved
         self._quality = quality
+        self._kept: list[KeptRecommendation] | None = None
 
     def take(self, kinds: npt.NDArray[np.uint8] | int, where: _Where | None) -> list[tuple[int, UsageError]]:
         """Samples of CPU only, or of anything else only: those at ``where``, or all of them. The refusals."""
@@ -227,8 +228,10 @@ class _Taker:
         """Has it said how samples compare with what was recommended when they came: worked out when somebody looks."""
         if self._quality is None:
             return
-        recommended = Recommended.of(self._resolved.aggregates, cpu)
-        if not recommended.modes:
+        if self._kept is None:  # taking samples in changes none of it
+            self._kept = kept_recommendations(self._resolved.aggregates)
+        kept = self._kept
+        if not any(kept):
             return
         aggregate, container = self._resolved.aggregate, self._usage.container
 
@@ -238,6 +241,7 @@ class _Taker:
                 accepted = np.flatnonzero(status == 0)
             rows = np.arange(len(status))[accepted] if where is None else _rows(where)[accepted]
             killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
+            recommended = Recommended.of(kept, cpu)
             compare(aggregate[container[rows]], taken[accepted], killed, cpu, recommended, Quality(into))
 
         self._quality.into.later(tell)

@@ -3,10 +3,11 @@ for a recommendation, and with what minima, is in :mod:`kscale.vpa.logic.recomme
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kscale.vpa.model.state import RecommenderState
 from kscale.vpa.model.store import Store
@@ -15,11 +16,27 @@ from kscale.vpa.model.vpa import Vpa
 __all__ = ["Merged", "merge_containers"]
 
 
-class Merged(NamedTuple):
-    """Row *i* of ``store`` is what is known of ``names[i]``: a VPA and one of its container names."""
+_PLANS: Final = 8
+"""Of so many lists of VPAs it is remembered what is merged."""
 
-    names: list[tuple[Vpa, str]]
+
+class Merged(NamedTuple):
+    """Row *i* of ``store`` is what is known of ``names[i]``: a VPA and one of its container names. ``names`` is the
+    very same list while nothing else is to be merged of the same VPAs."""
+
+    names: Sequence[tuple[Vpa, str]]
     store: Store
+
+
+class _Plan(NamedTuple):
+    """What is merged of some VPAs while no container may feed another aggregate (``placed``): ``rows[i]`` of the store
+    into the row ``into[i]``."""
+
+    vpas: list[Vpa]
+    placed: int
+    names: list[tuple[Vpa, str]]
+    into: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
 
 
 def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> Merged:
@@ -28,6 +45,25 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> Merged:
     Order of merging: aggregates by key, then the checkpoint. As upstream, a merge may shift the references of the
     aggregates that it reads.
     """
+    names, into, rows = _planned(state, list(vpas))[2:]
+    store = Store(state.options)
+    store.merge(store.take_rows(len(names))[into], state.store, rows)
+    return Merged(names, store)
+
+
+def _planned(state: RecommenderState, vpas: list[Vpa]) -> _Plan:
+    known: list[_Plan] = [plan for plan in state.merging if plan.placed == state.placed]
+    for plan in known:
+        if plan.vpas == vpas:
+            return plan
+    plan = _plan(state, vpas)
+    if not any(vpa.initial_states for vpa in vpas):  # which may be exchanged
+        known = [plan, *known[: _PLANS - 1]]
+    state.merging = known
+    return plan
+
+
+def _plan(state: RecommenderState, vpas: list[Vpa]) -> _Plan:
     names: list[tuple[Vpa, str]] = []
     into: list[int] = []
     rows: list[int] = []
@@ -43,10 +79,7 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> Merged:
                 names.append((vpa, name))
             into.append(local[name])
             rows.append(row)
-    store = Store(state.options)
-    taken = store.take_rows(len(names))
-    store.merge(taken[np.array(into, np.int64)], state.store, np.array(rows, np.int64))
-    return Merged(names, store)
+    return _Plan(vpas, state.placed, names, np.array(into, np.int64), np.array(rows, np.int64))
 
 
 def _key(item: tuple[tuple[str, str, str], object]) -> tuple[str, str, str]:

@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kscale.objects.base import ResourceList
 from kscale.vpa.model.aggregates import Aggregate
 from kscale.vpa.model.store import Store
 from kscale.vpa.quality import Quality
 from kscale.vpa.resources import CPU, MEMORY
 
-__all__ = ["Recommended", "add_grid", "compare"]
+__all__ = ["KeptRecommendation", "Recommended", "add_grid", "compare", "kept_recommendations"]
 
 SHORTEST_GRID: Final = 32
 """Samples of each container; below, looking whether they share their times is not worth it."""
@@ -68,19 +69,28 @@ class Recommended(NamedTuple):
     amount: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, known: Sequence[Aggregate], cpu: bool) -> Recommended:
-        """What is known of them at this moment."""
+    def of(cls, known: Sequence[KeptRecommendation], cpu: bool) -> Recommended:
+        """Of what was kept of aggregates."""
         resource = CPU if cpu else MEMORY
         modes: dict[str, int] = {}
         mode = [-1] * len(known)
         amount = [0.0] * len(known)
-        for i, aggregate in enumerate(known):
-            if aggregate.needs_recommendation:
-                mode[i] = modes.setdefault(aggregate.update_mode or "", len(modes))
-                last = (aggregate.last_recommendation or {}).get(resource)
+        for i, kept in enumerate(known):
+            if kept is not None:
+                mode[i] = modes.setdefault(kept[0] or "", len(modes))
+                last = (kept[1] or {}).get(resource)
                 if last is not None:
                     amount[i] = last.milli_value() / 1000.0 if cpu else float(last.value())
         return cls(list(modes), np.array(mode, np.int64), np.array(amount, np.float64))
+
+
+KeptRecommendation = tuple[str | None, ResourceList | None] | None
+"""The update mode and the last recommendation of an aggregate; None: it needs no recommendation."""
+
+
+def kept_recommendations(known: Sequence[Aggregate]) -> list[KeptRecommendation]:
+    """What is known of aggregates at this moment."""
+    return [(each.update_mode, each.last_recommendation) if each.needs_recommendation else None for each in known]
 
 
 def compare(

@@ -70,6 +70,10 @@ class RecommenderState:
         """Another number whenever another container may feed another aggregate."""
         self.resolved: Any = None
         """What the intake of usage has found of the containers that it was told of last."""
+        self.merging: list[Any] = []
+        """What was merged of lists of VPAs lately."""
+        self.told: Any = None
+        """What was recommended last."""
         self.places = Places()
         self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
         """Of some VPAs the target, what it is and the selector that it has."""
@@ -300,22 +304,23 @@ class RecommenderState:
     def add_vpa(self, item: VerticalPodAutoscaler, selector: Selector) -> Vpa:
         """``AddOrUpdateVpa`` of ``item``. A VPA whose selector changed is forgotten first, its loaded checkpoints
         included."""
-        key = (item.namespace, item.name)
+        key = (item.metadata.namespace, item.metadata.name)
         vpa = self.vpas.get(key)
-        if vpa is not None and vpa.selector != selector and str(vpa.selector) != str(selector):
+        if vpa is not None and vpa.selector is not selector and vpa.selector_text != str(selector):
             self.delete_vpa(key)
             vpa = None
         if vpa is None:
-            vpa = Vpa(item.namespace, item.name, selector)
+            vpa = Vpa(*key, selector)
             self.enter(vpa)
             for label_set in vpa.label_sets.values():
                 vpa.pod_count += len(label_set.pods)
                 for aggregate in label_set.aggregates.values():
                     self._link(vpa, aggregate)
         observe(vpa, item)
-        update, mode = item.spec.update_policy, vpa.update_mode
-        told = update is None or update is not vpa.update_policy
-        vpa.update_policy = update
+        update = item.spec.update_policy
+        told, mode = update is None or update is not vpa.update_policy, None
+        if told:
+            mode, vpa.update_policy = vpa.update_mode, update
         if told and (update is None or mode is not None or update.update_mode is not None):
             for aggregate in vpa.aggregates.values():
                 aggregate.update_mode = vpa.update_mode
@@ -329,6 +334,7 @@ class RecommenderState:
     def enter(self, vpa: Vpa) -> None:
         """A VPA takes its place, with the label sets that it selects."""
         self.vpas[vpa.key] = vpa
+        self.merging = []
         self._vpa_index.add(vpa.namespace, vpa.selector, vpa)
         for label_set in self._set_index.matching(vpa.namespace, vpa.selector):
             self._select(vpa, label_set)
@@ -336,6 +342,7 @@ class RecommenderState:
     def delete_vpa(self, key: VpaKey) -> None:
         """``DeleteVpa``: its aggregates are no longer under a VPA."""
         vpa = self.vpas.pop(key)
+        self.merging, self.told = [], None
         self.targets.pop(key, None)
         self._vpa_index.remove(vpa.namespace, vpa.selector, vpa)
         for label_set in vpa.label_sets.values():

@@ -155,12 +155,13 @@ class Vpa:
     def update_recommendation(self, recommendation: RecommendedPodResources, quality: Quality | None = None) -> None:
         """Remember the uncapped targets with the aggregates, and the recommendation; ``quality`` is told of changes."""
         uncapped = {item.container_name: item.uncapped_target for item in recommendation.container_recommendations}
+        mode, pods = self.update_mode, self.pod_count
         for key, aggregate in self.aggregates.items():
             if key.container in uncapped:
+                new = uncapped[key.container]
                 if quality is not None:
-                    new = uncapped[key.container]
-                    quality.change(aggregate.last_recommendation, new, self.update_mode, self.pod_count)
-                aggregate.last_recommendation = uncapped[key.container]
+                    quality.change(aggregate.last_recommendation, new, mode, pods)
+                aggregate.last_recommendation = new
         self.recommendation = recommendation
 
     def status(self) -> VerticalPodAutoscalerStatus:

@@ -19,11 +19,10 @@ __all__ = ["in_charge", "load_vpas_steps"]
 
 def in_charge(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
     """Whether this recommender takes care of a VPA: by its recommender's name, and by namespace."""
-    names = [item.name for item in vpa.spec.recommenders]
-    wanted = options.recommender_name
-    if wanted not in names and (names or wanted != "default"):
+    named, wanted = vpa.spec.recommenders, options.recommender_name
+    if not (any(item.name == wanted for item in named) if named else wanted == "default"):
         return False
-    return not options.ignores(vpa.namespace)
+    return not options.ignores(vpa.metadata.namespace)
 
 
 def load_vpas_steps(
@@ -43,7 +42,7 @@ def load_vpas_steps(
             selector, problem = yield from _resolve(item, controllers, progress)
             if not problem:
                 _keep(state, item, controllers, selector)
-        known = state.vpas.get((item.namespace, item.name))
+        known = state.vpas.get((item.metadata.namespace, item.metadata.name))
         vpa = state.add_vpa(item, selector)
         vpa.conditions.pop(CONFIG_DEPRECATED, None)
         if problem:
@@ -61,11 +60,14 @@ def load_vpas_steps(
 
 def _known(state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers) -> Selector | None:
     """What :func:`_resolve` found of the same target the last time."""
-    found = state.targets.get((vpa.namespace, vpa.name))
+    namespace = vpa.metadata.namespace
+    found = state.targets.get((namespace, vpa.metadata.name))
     if found is None:
         return None
     target, controller, selector = found
-    same = controllers.get(target.kind, vpa.namespace, target.name) is controller and vpa.spec.target_ref == target
+    same = controllers.get(target.kind, namespace, target.name) is controller and (
+        vpa.spec.target_ref is target or vpa.spec.target_ref == target
+    )
     return selector if same else None
 
 

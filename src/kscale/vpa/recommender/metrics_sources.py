@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from kscale.effects import ApiError, GetMetric, Progress, StepsOf, from_text
 from kscale.errors import InputError, Problem
@@ -62,13 +64,19 @@ def usage_of_columns(found: PodUsage) -> Usage:
         if name == CPU:
             values[:, CPU_SAMPLE] = milli
     values[:, MEMORY_SAMPLE] = found.whole(MEMORY)
-    return Usage(
-        found.container_names(),
-        np.repeat(np.arange(len(values), dtype=np.int32), 2),
-        np.repeat(found.time, 2 * counts),
-        values.ravel(),
-        np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), len(values)),
-    )
+    which, kind = _by_turns(len(values))
+    each = 2 * counts[0] if len(counts) and (counts == counts[0]).all() else 2 * counts
+    return Usage(found.container_names(), which, np.repeat(found.time, each), values.ravel(), kind)
+
+
+@lru_cache(maxsize=1)  # every scrape of the same pods has these
+def _by_turns(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Which container, and the kind, of two samples of each."""
+    which = np.repeat(np.arange(count, dtype=np.int32), 2)
+    kind = np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count)
+    which.setflags(write=False)
+    kind.setflags(write=False)
+    return which, kind
 
 
 def external_metrics_steps(

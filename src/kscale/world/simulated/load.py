@@ -165,9 +165,8 @@ class Load:
                 used[name] = value if each.per_pod else value // ready if ready else 0
                 until = min(until, flat)
             found[key] = used
-            steady = _Steady({**usage}, ready, begin, until, used)
-            if steady.holds(usage, ready, begin, end):
-                self._steady[key] = steady
+            if end < until or begin < end == until:
+                self._steady[key] = _Steady({**usage}, ready, begin, until, used)
         for key in self.queues:
             if key not in found:
                 found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
