@@ -127,17 +127,19 @@ def load_all(
 
 
 def checkpoint_status(
-    store: Store, row: int, memory: SavedHistogram, cpu: SavedHistogram, now: Moment
+    samples: tuple[Moment, Moment, int], memory: SavedHistogram, cpu: SavedHistogram, now: Moment
 ) -> VerticalPodAutoscalerCheckpointStatus:
-    """``SaveToCheckpoint``: the checkpoint of an aggregate whose histograms were saved."""
+    """``SaveToCheckpoint``: the checkpoint of an aggregate whose histograms were saved. ``samples``: when the first and
+    the last of them were, and how many there are."""
+    first, last, count = samples
     return VerticalPodAutoscalerCheckpointStatus(
         last_update_time=to_text(now),
         version=VERSION,
         cpu_histogram=saved_histogram(cpu),
         memory_histogram=saved_histogram(memory),
-        first_sample_start=to_text(int(store.first[row])),
-        last_sample_start=to_text(int(store.last[row])),
-        total_samples_count=int(store.samples[row]),
+        first_sample_start=to_text(first),
+        last_sample_start=to_text(last),
+        total_samples_count=count,
     )
 
 

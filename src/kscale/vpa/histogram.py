@@ -232,8 +232,10 @@ class Histograms:
         which = np.ascontiguousarray(rows, np.int64)
         weights = np.empty((len(which), self.options.num_buckets), np.uint32)
         self.native.save(which, weights)
-        lines, buckets = np.nonzero(weights)
-        pairs = list(zip(buckets.tolist(), weights[lines, buckets].tolist(), strict=True))
+        flat = weights.ravel()
+        there = np.flatnonzero(flat)
+        lines, buckets = np.divmod(there, self.options.num_buckets)
+        pairs = list(zip(buckets.tolist(), flat[there].tolist(), strict=True))
         ends = [0, *np.cumsum(np.bincount(lines, minlength=len(which))).tolist()]
         references = self.reference[which].tolist() if self.half_life else [ZERO_TIME] * len(which)
         return [

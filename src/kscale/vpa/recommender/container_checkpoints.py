@@ -21,9 +21,10 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 class _Prepared(NamedTuple):
-    """Columns of some VPAs whose histograms were saved; ``until``: when the first of the open windows of one closes."""
+    """Of some VPAs row by row: when the first and the last of their ``samples`` were and how many there are, and their
+    histograms as they were saved. ``until``: when the first of the open windows of one closes."""
 
-    store: Store
+    samples: list[tuple[Moment, Moment, int]]
     memory: list[SavedHistogram]
     cpu: list[SavedHistogram]
     rows: dict[str, int]
@@ -52,15 +53,19 @@ class ContainerCheckpoints:
         until = self._take_out_open_windows(store, rows, now)
         which = np.arange(len(names))
         memory, cpu = store.memory.save(which), store.cpu.save(which)
+        columns = (each[which].tolist() for each in (store.first, store.last, store.samples))
+        samples = list(zip(*columns, strict=True))
         for vpa, closes in zip(vpas, until.tolist(), strict=True):
-            self._prepared[vpa] = _Prepared(store, memory, cpu, rows[vpa], closes)
+            self._prepared[vpa] = _Prepared(samples, memory, cpu, rows[vpa], closes)
 
     def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
         """(container, checkpoint) of a prepared VPA, by name. It is forgotten then."""
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
-        store, memory, cpu, rows, _ = self._prepared.pop(vpa)
-        return [(name, checkpoint_status(store, row, memory[row], cpu[row], now)) for name, row in sorted(rows.items())]
+        samples, memory, cpu, rows, _ = self._prepared.pop(vpa)
+        return [
+            (name, checkpoint_status(samples[row], memory[row], cpu[row], now)) for name, row in sorted(rows.items())
+        ]
 
     def _take_out_open_windows(
         self, merged: Store, rows: dict[Vpa, dict[str, int]], now: Moment

@@ -120,6 +120,8 @@ class Load:
         self.queues: dict[Key, Queue] = {}
         self._stepped: Moment = time.now
         self._steady: dict[Key, _Steady] = {}
+        self._counted = -1  # what had happened to pods when all was looked at last
+        self._until: tuple[Moment, Moment] | None = None  # (begin, what :meth:`steady_until` says of it)
 
     def begin(self) -> None:
         """From now on work arrives."""
@@ -139,6 +141,8 @@ class Load:
         """Up to when each workload uses what it does at a moment, as long as nothing happens to its pods."""
         if self.queues:
             return begin
+        if self._until is not None and self._until[0] == begin:
+            return self._until[1]
         signals = (each.signal for used in self.usage.values() for each in used.values())
         return min((signal.flat_until(begin) for signal in signals), default=LAST_TIME)
 
@@ -149,14 +153,16 @@ class Load:
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
         """:meth:`used` of all workloads, by :meth:`names`."""
-        ready_of, found = self.pods.ready, {}
+        ready_of, found, first = self.pods.ready, {}, LAST_TIME
+        same_pods, self._counted = self._counted == self.pods.count, self.pods.count
         for key, usage in self.usage.items():
             if key in self.queues:
                 found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
                 continue
-            ready, known = ready_of(key), self._steady.get(key)
+            known = self._steady.get(key)
+            ready = known.ready if known is not None and same_pods else ready_of(key)
             if known is not None and known.holds(usage, ready, begin, end):
-                found[key] = known.used
+                found[key], first = known.used, min(first, known.end)
                 continue
             used, until = {}, LAST_TIME
             for name in sorted(usage) if len(usage) > 1 else usage:
@@ -164,12 +170,13 @@ class Load:
                 value, flat = each.signal.mean_and_flat(begin, end)
                 used[name] = value if each.per_pod else value // ready if ready else 0
                 until = min(until, flat)
-            found[key] = used
+            found[key], first = used, min(first, until)
             if end < until or begin < end == until:
                 self._steady[key] = _Steady({**usage}, ready, begin, until, used)
         for key in self.queues:
             if key not in found:
                 found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
+        self._until = begin, first
         return found
 
     def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
