@@ -34,13 +34,14 @@ from kscale.effects import (
 )
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.calculation import Replicas
+from kscale.hpa.decided import UNCHANGED, Concluded, Decided, Remeasured
 from kscale.hpa.decided_rows import DecidedRow
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
 from kscale.hpa.gathering import gather_metrics, gather_scales, is_late
 from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import UNCHANGED, Concluded, Decided, reconcile
+from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.running import Running
 from kscale.hpa.scale_target import TargetScale
@@ -228,10 +229,14 @@ class _Batch:
         if known is not None and not rescales:
             target = TargetScale(known.scale, self.chosen.references.resources[row][0])
             state = _registered(self.chosen.rest[row])
+            decided: Decided | Remeasured
             concluded = self.concluded.get(row)
-            decided = Decided(hpa, state, known, target, now=self.at, options=self.options, concluded=concluded)
+            if concluded is None:
+                decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
+                concluded = decided.concluded
+            else:
+                decided = Remeasured(hpa, state, known, concluded, now=self.at, options=self.options)
             out = Running(row, decided.write(), self.at, [], decided.observations, by_columns=True)
-            concluded = concluded or decided.concluded
             counted = [*decided.observations, *UNCHANGED]
             replicas = self.replicas[slice(*self.metrics[row])]
             self.rows[row] = DecidedRow(hpa, target, replicas, self.normalized[row], None, counted, concluded)

@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.effects import Observation
 from kscale.hpa.behavior import Normalized
-from kscale.hpa.reconcile import Concluded
+from kscale.hpa.decided import Concluded
 from kscale.hpa.scale_target import TargetScale
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 

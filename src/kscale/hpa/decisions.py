@@ -32,10 +32,11 @@ from kscale.effects import (
 from kscale.hpa.behavior import NormalizedColumns
 from kscale.hpa.calculated import CalculatedRows
 from kscale.hpa.columns import CalculatorColumns, calculate
+from kscale.hpa.decided import Decided
 from kscale.hpa.encode import Chosen, Encoded, Observed
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, Histories, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import Decided, Reconciling, reconcile
+from kscale.hpa.reconcile import Reconciling, reconcile
 from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import TargetScale
 from kscale.hpa.state import ControllerState

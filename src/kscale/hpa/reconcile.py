@@ -13,12 +13,8 @@ Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
-
-from msgspec.structs import replace
 
 from kscale.effects import (
     Emit,
@@ -38,7 +34,7 @@ from kscale.effects import (
 from kscale.hpa.behavior import Normalized, normalize, store_event
 from kscale.hpa.conditions import LIMITS, STABILIZED, find
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.metric_proposals import Proposals, measured, propose, propose_known
+from kscale.hpa.metric_proposals import Proposals, propose, propose_known
 from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.metrics import DESIRED_REPLICAS, RECONCILIATION_DURATION, RECONCILIATIONS, STALE_SYNC_SKIPS, seconds
 from kscale.hpa.options import HPAOptions
@@ -52,7 +48,7 @@ from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["UNCHANGED", "Concluded", "Decided", "Reconciling", "reconcile"]
+__all__ = ["ReconcileUnderWay", "Reconciling", "reconcile"]
 
 Reconciling = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
@@ -62,13 +58,6 @@ Reconciling = StepsOf[
 
 
 _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
-_NOTHING = {"action": "none", "error": "none"}
-
-UNCHANGED: Final = (
-    Observation(name=RECONCILIATIONS, labels=_NOTHING),
-    seconds(RECONCILIATION_DURATION, 0, 0, _NOTHING),
-)
-"""What the end of a reconcile counts that changed no size, wrote nothing, and so waited for nothing."""
 
 
 def reconcile(
@@ -101,81 +90,12 @@ def reconcile(
     if isinstance(hpa, HorizontalPodAutoscalerV1):
         hpa = apply_defaults(from_v1(hpa))
     now_ = Pass(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
-    return _Reconcile(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
-
-
-class Concluded(NamedTuple):
-    """What was said of an HPA whose size stays: the proposal, why a size would change, and what was counted."""
-
-    proposal: int | None
-    reason: str
-    observations: Sequence[Observation]
-
-
-class Decided:
-    """The reconcile of an HPA that was decided over columns, as far as it gets without the world.
-
-    ``hpa``, ``state``, ``now``, ``options``: as :func:`reconcile` has them; ``target``: the scale that ``known`` was
-    decided by. Its selector is where others look for it. ``concluded``: the same is, as before: its status says that
-    already, and only what was measured is another. ``observations``: what it has counted; ``writes``: whether a size or
-    a status is to be written.
-    """
-
-    __slots__ = ("_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
-
-    def __init__(
-        self,
-        hpa: HorizontalPodAutoscaler,
-        state: HPAState,
-        known: Known,
-        target: TargetScale,
-        *,
-        now: Moment,
-        options: HPAOptions,
-        concluded: Concluded | None = None,
-    ) -> None:
-        self._reconcile = of = _Reconcile(Pass(hpa, state, hpa.status, now, options, Progress(now)), None, known)
-        self._target = target
-        if concluded is not None:
-            self._desired, self._rescales = of.conclude(target.scale, known, concluded), False
-            self.observations = list(concluded.observations)
-            self.writes = of.now.has_news()
-            return
-        self._desired, self.observations = of.decide_known(target.scale, known)
-        self._rescales = self._desired != target.scale.spec.replicas
-        if not self._rescales:
-            self.observations.append(of.settle(target.scale.spec.replicas, self._desired))
-        self.writes = self._rescales or of.now.has_news()
-
-    def rest(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, Reconciliation]:
-        """What follows: the size and the status are written where they change."""
-        of = self._reconcile
-        if self._rescales:
-            return of.resize(self._target, self._desired)
-        return of.write() if self.writes else of.end()
-
-    def write(self) -> StepsOf[WriteStatus | Emit, Reconciliation]:
-        """:meth:`rest` where only the status is written; what it counts at its end is added to ``observations``."""
-        of = self._reconcile
-        pending = yield from of.write_news()
-        self.observations += of.counted()
-        return of.ended(pending)
-
-    @property
-    def concluded(self) -> Concluded:
-        """What is said of one whose size stays."""
-        of = self._reconcile
-        return Concluded(of.proposal, of.reason, tuple(self.observations))
-
-    def ended(self) -> Reconciliation:
-        """What :meth:`rest` returns where nothing is written: it waits for nothing then, and counts
-        :data:`UNCHANGED`."""
-        return self._reconcile.ended()
+    return ReconcileUnderWay(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
 
 
 @dataclass(slots=True)
-class _Reconcile:
-    """The order of things, and what came of them so far."""
+class ReconcileUnderWay:
+    """The order of things, and what came of them so far. ``selectors`` None: nobody else is looked for."""
 
     now: Pass
     selectors: SelectorStore | None
@@ -300,26 +220,6 @@ class _Reconcile:
         found, observations = propose_known(now, scale, known.replicas)
         self.metrics, self.statuses = found.each, found.statuses
         return self._size(scale.spec.replicas, found), observations
-
-    def conclude(self, scale: Scale, known: Known, concluded: Concluded) -> int:
-        """The size, where the status says already what :meth:`decide_known` and :meth:`settle` would, but for what was
-        measured."""
-        now = self.now
-        state, options = now.state, now.options
-        written = state.written
-        now.state = HPAState(
-            recommendations=known.normalized.recommendations,
-            scale_up_events=state.scale_up_events,
-            scale_down_events=state.scale_down_events,
-            selector=state.selector if options.legacy else scale.status.selector,
-            registered=state.registered,
-            written=None if written is not None and written.uid == now.hpa.metadata.uid else written,
-        )
-        self.metrics, self.statuses = measured(now.hpa, known.replicas, options)
-        self.normalized, self.proposal, self.reason = known.normalized, concluded.proposal, concluded.reason
-        self.current = self.desired = scale.spec.replicas
-        now.status = replace(now.status, current_metrics=list(self.statuses) or None)
-        return self.current
 
     def resize(
         self, target: TargetScale, desired: int, pending: str = ""
