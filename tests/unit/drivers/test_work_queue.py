@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from kscale.drivers.queue_metrics import QUEUE_METRICS
 from kscale.drivers.work_queue import WorkQueue
 from kscale.effects import SECOND, Observation
@@ -83,6 +86,40 @@ def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
     assert all_.take_all(NOW + 6 * SECOND) == []  # it is worked on
     all_.done("a", NOW + 7 * SECOND)
     assert all_.take_all(NOW + 7 * SECOND) == ["a"]
+
+
+@given(st.data())
+def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) -> None:
+    """Added at once, later, or by the end of work; some of them sooner; the clock is set; asked when the next is due."""
+    one, all_ = WorkQueue("q"), WorkQueue("q")
+    at, taken = NOW, list[str]()
+    seconds, some = st.integers(0, 6), st.lists(st.sampled_from("abcde"), unique=True)
+    for _ in range(data.draw(st.integers(1, 12))):
+        at += data.draw(seconds) * SECOND
+        match data.draw(st.sampled_from(["now", "later", "clock", "work"])):
+            case "now":
+                key = data.draw(st.sampled_from("abcde"))
+                one.add(key, at), all_.add(key, at)
+            case "later":
+                key, due = data.draw(st.sampled_from("abcde")), at + data.draw(seconds) * SECOND
+                one.add_after(key, due), all_.add_after(key, due)
+            case "clock":
+                by = data.draw(st.integers(0, 3)) * SECOND
+                one.clock_set(by), all_.clock_set(by)
+                at += by
+            case _:
+                over = [key for key in taken if key in data.draw(some)]
+                due = at + data.draw(seconds) * SECOND
+                for key in over:
+                    one.add_after(key, due)
+                    one.done(key, at)
+                all_.done_until(over, due, at)
+        assert one.next_due() == all_.next_due()
+        assert one.waiting(at) == all_.waiting(at)
+        assert list(iter(lambda: one.take(at), None)) == all_.take_all(at)
+        assert one.working == all_.working
+        assert counted(one, at) == counted(all_, at)
+        taken = sorted(all_.working)
 
 
 def test_work_is_over_for_all_as_for_one_by_one() -> None:

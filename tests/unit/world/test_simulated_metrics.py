@@ -77,6 +77,22 @@ def test_a_scrape_of_no_time_at_a_step_sees_what_begins_then() -> None:
     assert seen == [250, 900, 900, 900]
 
 
+@pytest.mark.parametrize("window", [0, 1, 15, 20])
+def test_a_window_that_ends_where_a_step_begins_sees_nothing_of_it(window: int) -> None:
+    pipeline = Pipeline(scrape=15 * SECOND, window=window * SECOND, lag=0)
+    world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))
+    signal = Signal([T0, T0 + 30 * SECOND], [200, 900])
+    world.load.usage["Deployment", "shop", "web"] = {"cpu": Usage(signal=signal, per_pod=True)}
+    seen = []
+    for second in (15, 30, 45, 60):
+        run(world, 15)
+        found = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
+        amounts = found.samples("cpu", found.rows(found.keys))[1].tolist()  # type: ignore[union-attr]  # columns
+        assert amounts == [signal.mean(T0 + (second - window) * SECOND, T0 + second * SECOND)]
+        seen += amounts
+    assert seen == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
+
+
 def test_a_scrape_is_that_of_the_one_before_while_nothing_changes() -> None:
     world = world_of(deployment(replicas=2), options=WorldOptions(pipeline=Pipeline(scrape=15 * SECOND)))
     usage = Usage(signal=Signal([T0, T0 + 60 * SECOND], [2000, 4000]), per_pod=True)
@@ -203,6 +219,7 @@ def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[t
     load = Load(time, owned, window=SECOND)
     load.usage[key] = {"cpu": Usage(signal=first), "memory": Usage(signal=Signal.constant(9), per_pod=True)}
     for begin, width, many, another in looked:
+        owned.count += many != owned.many  # as something has happened to pods
         owned.many = many
         load.usage[key]["cpu"] = Usage(signal=other if another else first)
         end = begin + width

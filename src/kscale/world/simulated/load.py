@@ -93,9 +93,10 @@ _STEP: Final = SECOND
 
 class _Steady(NamedTuple):
     """What each ready pod of a workload uses over any time from ``begin`` up to ``end``, as long as it has so much
-    ``usage`` and so many pods are ``ready``."""
+    ``usage`` and so many pods are ``ready``. ``pods``: how much had happened to pods when those were counted."""
 
     usage: Mapping[str, Usage]
+    pods: int
     ready: int
     begin: Moment
     end: Moment
@@ -120,7 +121,6 @@ class Load:
         self.queues: dict[Key, Queue] = {}
         self._stepped: Moment = time.now
         self._steady: dict[Key, _Steady] = {}
-        self._counted = -1  # what had happened to pods when all was looked at last
         self._until: tuple[Moment, Moment] | None = None  # (begin, what :meth:`steady_until` says of it)
 
     def begin(self) -> None:
@@ -154,13 +154,13 @@ class Load:
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
         """:meth:`used` of all workloads, by :meth:`names`."""
         ready_of, found, first = self.pods.ready, {}, LAST_TIME
-        same_pods, self._counted = self._counted == self.pods.count, self.pods.count
+        pods = self.pods.count
         for key, usage in self.usage.items():
             if key in self.queues:
                 found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
                 continue
             known = self._steady.get(key)
-            ready = known.ready if known is not None and same_pods else ready_of(key)
+            ready = known.ready if known is not None and known.pods == pods else ready_of(key)
             if known is not None and known.holds(usage, ready, begin, end):
                 found[key], first = known.used, min(first, known.end)
                 continue
@@ -172,7 +172,7 @@ class Load:
                 until = min(until, flat)
             found[key], first = used, min(first, until)
             if end < until or begin < end == until:
-                self._steady[key] = _Steady({**usage}, ready, begin, until, used)
+                self._steady[key] = _Steady({**usage}, pods, ready, begin, until, used)
         for key in self.queues:
             if key not in found:
                 found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
