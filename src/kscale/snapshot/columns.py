@@ -116,7 +116,13 @@ class Growing:
 
     def copy(self, rows: NDArray[np.int64] | None = None) -> Growing:
         """The entries, or some of them, in memory of their own."""
-        return Growing.of(self.array.copy() if rows is None else self.array[rows])
+        if rows is not None:
+            return Growing.of(self.array[rows])
+        made = Growing(self.array.dtype)
+        made.extend_to(self.size + self.size // 16)  # what is copied whenever it changes mostly grows, too
+        made._resize(self.size)
+        made.array[:] = self.array
+        return made
 
 
 class LabelColumn:

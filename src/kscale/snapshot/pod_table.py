@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ from kscale._native import _rows
 from kscale.objects.core import Pod
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
+from kscale.snapshot.layers import Layers
 from kscale.snapshot.mapped import file_of
 from kscale.snapshot.pod_columns import COLUMN, DEFAULTS, NO_NUMBER, POD_COLUMNS
 from kscale.snapshot.pod_memo import PodMemo
@@ -46,15 +47,15 @@ class PodTable:
     """
 
     __slots__ = (
-        "_frozen", "_hole", "_keys_shared", "_shared", "buffers", "columns", "dropped", "exemplars", "interner", "keys",
-        "memo", "nodes", "population", "records", "texts", "versions",
+        "_frozen", "_hole", "_keys_shared", "_records_shared", "_shared", "buffers", "columns", "dropped", "exemplars",
+        "interner", "keys", "memo", "nodes", "population", "records", "texts", "versions",
     )  # fmt: skip
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
         self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in POD_COLUMNS.items()}
         self.keys: Sequence[str] = []
-        self.records: dict[int, PodRecord] = {}
+        self.records: Layers[PodRecord] = Layers()
         self.versions: dict[int, str] = {}  # those that are no numbers
         self.nodes: list[str] = []  # names of nodes by number
         self.texts = TextStore()
@@ -64,7 +65,8 @@ class PodTable:
         self.population = object()  # another one whenever pods come, go or change class
         self.dropped = 0  # rows, since some were closed up
         self._hole: tuple[int, int] | None = None
-        self._shared = self._keys_shared = False
+        self._shared: set[str] = set()  # columns that a frozen table has, too
+        self._records_shared = self._keys_shared = False
         self._frozen: PodTable | None = None
 
     def __len__(self) -> int:
@@ -86,7 +88,7 @@ class PodTable:
         """The table as it is now: the very same as before if nothing was written since."""
         if self._frozen is None:
             self.buffers = self.texts.freeze()
-            self._shared = self._keys_shared = True
+            self._shared, self._records_shared, self._keys_shared = set(self.columns), True, True
             self._frozen = self._view()
         return self._frozen
 
@@ -108,19 +110,33 @@ class PodTable:
         """Another table with the same rows; they share what was found out about pods."""
         made = PodTable(self.interner)
         made.columns = {name: column.copy() for name, column in self.columns.items()}
-        made.keys, made.records, made.versions = list(self.keys), dict(self.records), dict(self.versions)
+        made.keys, made.records, made.versions = list(self.keys), self.records.copy(), dict(self.versions)
         made.texts, made.nodes, made.exemplars = self.texts.copy(), list(self.nodes), list(self.exemplars)
         made.buffers = made.texts.buffers
         made.memo, made._hole, made.dropped = self.memo, self._hole, self.dropped
         return made
 
     def own(self) -> None:
-        """Before a row that a frozen table may have is written to."""
+        """Before rows that a frozen table may have are written to, in whatever column."""
+        self._own(self.columns)
+
+    def _own(self, names: Iterable[str]) -> None:
+        """The same, if nothing but some columns is written to, and what is in none."""
         self._frozen = None
-        if self._shared:
-            self.columns = {name: column.copy() for name, column in self.columns.items()}
-            self.records, self.versions = dict(self.records), dict(self.versions)
-            self._shared = False
+        for name in self._shared.intersection(names):
+            self.columns[name] = self.columns[name].copy()
+        self._shared.difference_update(names)
+        if self._records_shared:
+            self.records, self.versions, self._records_shared = self.records.copy(), dict(self.versions), False
+
+    def _own_what_changes(self, rows: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+        """The same, before rows get ``values``: of columns in which they have these already none is copied, but for
+        what is learned later of the pods that they had."""
+        if 8 * len(rows) > len(self):
+            self.own()
+            return
+        columns = ((name, self.columns[name].array[rows], COLUMN[name]) for name in self._shared)
+        self._own(["shape", "stamp", *(name for name, held, number in columns if (held != values[number]).any())])
 
     def append(self, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> int:
         """A new row; its number."""
@@ -194,20 +210,28 @@ class PodTable:
     def put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Other pods in rows that are there, and then pods in new rows under these keys: their rows. ``values``: the
         columns of :data:`~kscale.snapshot.pod_columns.POD_COLUMNS`, one entry a pod; stamps are given here."""
-        if len(rows):
-            self.own()
+        there = len(rows)
+        if there:
+            self._own_what_changes(rows, values[:, :there])
             self._let_go(rows)
-            if (self.column("class_of")[rows] != values[COLUMN["class_of"], : len(rows)]).any():
+            if (self.column("class_of")[rows] != values[COLUMN["class_of"], :there]).any():
                 self.population = object()
         if len(keys):
             rows = np.concatenate([rows, self._grow(keys)])
         values[COLUMN["stamp"]] = self._stamps(len(rows))
-        _rows.scatter(rows, [column.array for column in self.columns.values()], values)
+        columns = [column.array for column in self.columns.values()]
+        if there and self._shared:
+            mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
+            changed = np.ascontiguousarray(values[mine, :there])
+            _rows.scatter(rows[:there], [columns[number] for number in mine], changed)
+            _rows.scatter(rows[there:], columns, np.ascontiguousarray(values[:, there:]))
+        else:
+            _rows.scatter(rows, columns, values)
         return rows
 
     def drop(self, rows: NDArray[np.int64]) -> None:
         """Mark rows as gone."""
-        self.own()
+        self._own(("state", "source"))
         self._let_go(rows)
         self.population = object()
         self.columns["state"].array[rows] = GONE
@@ -218,7 +242,7 @@ class PodTable:
         """Rows get other pods, or none."""
         if self.records or self.versions:
             for row in rows.tolist():
-                self.records.pop(row, None)
+                self.records.pop(row)
                 self.versions.pop(row, None)
         size, of_uid = (self.column(name)[rows].tolist() for name in ("size", "uid_size"))
         used = [whole or uid for whole, uid in zip(size, of_uid, strict=True)]
@@ -229,6 +253,7 @@ class PodTable:
 
     def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
         """Copy the texts of a buffer of which little is used, but for those of rows that are ``going``."""
+        self._own(("source", "offset", "uid_offset"))
         using = self.column("source") == number
         using[going] = False
         rows = np.flatnonzero(using)
@@ -306,8 +331,9 @@ class PodTable:
                 column.array[into] = column.array[rows]
             if self.records or self.versions:
                 for new, row in enumerate(rows.tolist(), to):
-                    if row in self.records:
-                        self.records[new] = self.records.pop(row)
+                    record = self.records.pop(row)
+                    if record is not None:
+                        self.records[new] = record
                     if row in self.versions:
                         self.versions[new] = self.versions.pop(row)
             moved = MovedRows(names, rows, to)
@@ -391,7 +417,7 @@ class PodTable:
             "interner": self.interner,
             "columns": columns,
             "keys": self.keys if not isinstance(self.keys, list) else self.keys[: len(self)],
-            "records": self.records,
+            "records": dict(self.records.items()),
             "versions": self.versions,
             "nodes": self.nodes,
             "buffers": buffers,
@@ -401,7 +427,7 @@ class PodTable:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.interner = state["interner"]
         self.columns = {name: Growing.of(array) for name, array in state["columns"].items()}
-        self.keys, self.records, self.versions = state["keys"], state["records"], state["versions"]
+        self.keys, self.records, self.versions = state["keys"], Layers(state["records"]), state["versions"]
         self.nodes, self.exemplars = state["nodes"], state["exemplars"]
         self.texts = TextStore()
         for number, buffer in enumerate(state["buffers"]):
@@ -412,4 +438,4 @@ class PodTable:
         self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
         self.population = object()
         self.dropped, self._hole, self._frozen = 0, None, None
-        self._shared = self._keys_shared = False
+        self._shared, self._records_shared, self._keys_shared = set(), False, False
