@@ -150,6 +150,7 @@ class ClusterAutoscaler:
         self._groups: Groups | Sequence[NodeGroup] = ()
         self._first = True
         self._last: _Round | None = None
+        self._moments: tuple[object, set[Moment]] = None, set()  # of the nodes of a snapshot
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -280,8 +281,12 @@ class ClusterAutoscaler:
         going = tracker.deleting or tracker.draining or tracker.recent_evictions
         if going or not is_settled(last.snapshot) or not is_repetition(last.before, self.state):
             return ZERO_TIME
-        nodes = moments_of_nodes(last.snapshot.columns.objects)
-        return next_difference(self.state, nodes, report.groups, self.options, begun=self._begun, now=last.begun)
+        columns = last.snapshot.columns
+        if self._moments[0] is not columns:
+            self._moments = columns, moments_of_nodes(columns.objects)
+        return next_difference(
+            self.state, self._moments[1], report.groups, self.options, begun=self._begun, now=last.begun
+        )
 
     def repeat(self, now: Moment) -> Moment | None:
         """Takes a round for done of which nothing else came than of the last; the moment at which it ends. None: it has

@@ -49,9 +49,9 @@ class DrainCodes:
         self._rules = default_rules(context.options)
         names = [rule.name for rule in self._rules]
         self._before_system = self._rules[: names.index("System")] if "System" in names else None
-        of_kind = np.array(
-            pods.of_kinds(("drain codes", context.listers, context.options), self._timeless), dtype=np.uint8
-        )
+        listers, options = context.listers, context.options
+        standing = None if listers is None else listers.standing(options.min_replica_count)
+        of_kind = np.array(pods.of_kinds(("drain codes", standing, options), self._timeless), dtype=np.uint8)
         for kind in np.flatnonzero(of_kind == _TIMELY).tolist():
             of_kind[kind] = self._of_kind(pods.exemplars[kind], context)
         self.codes: NDArray[np.uint8] = of_kind.take(pods.kind_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -39,6 +39,7 @@ class SimulatedCloud(Provider):
         self._api, self._view, self._time, self._draws = api, view, time, draws
         self.pools: dict[str, Pool] = {}
         self._told: list[NodeGroup] | None = None
+        self._have: tuple[Sequence[str], dict[str, bool]] | None = None
         self.changes = 0
         """How often a group or a machine has changed."""
         api.listen("Node", one_by_one(self._node))
@@ -83,6 +84,14 @@ class SimulatedCloud(Provider):
     def has_instance(self, node: Node) -> bool:
         """Whether the machine is still there."""
         return any(node.name in pool.machines for pool in self.pools.values())
+
+    def have_instances(self, names: Sequence[str]) -> Mapping[str, bool]:
+        """:meth:`has_instance` of many nodes, by their names: the very same while the names are the very same and
+        nothing has changed."""
+        if self._have is None or self._have[0] is not names:
+            pools = [pool.machines for pool in self.pools.values()]
+            self._have = names, {name: any(name in machines for machines in pools) for name in names}
+        return self._have[1]
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Asks for machines; of those that are out of stock the instance says so."""
@@ -238,7 +247,7 @@ class SimulatedCloud(Provider):
         self._time.at(self._time.now + by, act, rank=HAPPENINGS)
 
     def _changed(self) -> None:
-        self._told = None
+        self._told = self._have = None
         self.changes += 1
 
     # -- looking -----------------------------------------------------------------------------------------------------

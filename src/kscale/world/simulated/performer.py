@@ -43,8 +43,9 @@ from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.world.cloud_actions import ask_cloud, nodes_named
-from kscale.world.protocols import NodeGroups, Ranker
+from kscale.world.protocols import Ranker
 from kscale.world.simulated.api_objects import ApiObjects, RefusedError
+from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.metrics import SimulatedMetrics
 from kscale.world.simulated.patches import PatchError, json_patch, merge, strategic
@@ -76,7 +77,7 @@ class SimulatedPerformer:
         self,
         api: ApiObjects,
         view: ClusterView,
-        cloud: NodeGroups,
+        cloud: SimulatedCloud,
         disruption: Disruption,
         resizing: Resizing,
         metrics: SimulatedMetrics,
@@ -223,8 +224,10 @@ class SimulatedPerformer:
     # -- the cloud ---------------------------------------------------------------------------------------------------
 
     def _ask_cloud(self, action: Action) -> Any:
+        if isinstance(action, HasInstances):
+            return dict(self._cloud.have_instances(action.nodes))
         nodes: Sequence[Node] = ()
-        if isinstance(action, HasInstances | DeleteNodes):
+        if isinstance(action, DeleteNodes):
             nodes = nodes_named(action, self._view.of("Node"))
         return ask_cloud(self._cloud, action, nodes)
 

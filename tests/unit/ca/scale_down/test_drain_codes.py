@@ -8,10 +8,11 @@ import kscale
 from builders import N0, node, owner, pod
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, DrainCodes
-from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.effects import SECOND, to_text
+from kscale.objects.apps import ReplicaSet, ReplicaSetSpec
 from kscale.objects.meta import LabelSelector, ObjectMeta
 from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
 
@@ -51,3 +52,25 @@ def test_pods_of_the_system_are_judged_by_their_age_now_and_by_their_budgets() -
         assert codes(0, covered.fork()) == {"long": MOVES, "short": MOVES_UNLESS_PDB}
         hour = AutoscalingOptions(blocking_system_pod_distruption_timeout=timedelta(hours=2))
         assert codes(31, RemainingPdbTracker(), hour) == {"long": BLOCKS, "short": BLOCKS}
+
+
+def test_a_pod_is_judged_again_when_its_controller_goes_or_wants_too_few_replicas() -> None:
+    options, cluster = AutoscalingOptions(min_replica_count=2), kscale.Cluster([node("n", 1000, 1000)])
+    for name in ("a", "b"):
+        owners = owner("ReplicaSet", name, api_version="apps/v1")
+        cluster.apply(pod(name, 100, 1, spec={"node_name": "n"}, owner_references=owners))
+
+    def codes(**replicas: int | None) -> list[int]:
+        sets = [
+            ReplicaSet(metadata=ObjectMeta(name=name, namespace="default"), spec=ReplicaSetSpec(replicas=wanted))
+            for name, wanted in replicas.items()
+        ]
+        found = DrainCodes(moving_pods(cluster.snapshot()), DrainContext(N0, options, Listers(sets)))
+        return found.codes.tolist()
+
+    for _ in range(2):
+        assert codes(a=2, b=3) == [MOVES_UNLESS_PDB, MOVES_UNLESS_PDB]
+        assert codes(a=1, b=4) == [BLOCKS, MOVES_UNLESS_PDB]
+        assert codes(a=None, b=0) == [MOVES_UNLESS_PDB, BLOCKS]
+        assert codes(b=2) == [BLOCKS, MOVES_UNLESS_PDB]
+        assert codes(a=2) == [MOVES_UNLESS_PDB, BLOCKS]

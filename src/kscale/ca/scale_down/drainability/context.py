@@ -30,7 +30,7 @@ _Kind = TypeVar("_Kind", bound=KubeObject)
 class Listers:
     """The controllers that exist, by kind, namespace and name."""
 
-    __slots__ = ("_objects",)
+    __slots__ = ("_objects", "_standing")
 
     def __init__(self, objects: Iterable[KubeObject] = ()) -> None:
         """Objects of other kinds are not kept."""
@@ -39,15 +39,29 @@ class Listers:
             for item in objects
             if type(item) in _RESOURCES
         }
+        self._standing: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
 
     def get(self, kind: type[_Kind], namespace: str, name: str) -> _Kind | None:
         found: _Kind | None = self._objects.get((kind, namespace, name))
         return found
 
+    def standing(self, minimum: int) -> dict[tuple[type[KubeObject], str, str], bool]:
+        """All that rules read of controllers (not to be written to): which there are, and whether they want fewer
+        replicas than a minimum (:mod:`.rules.replica_count`)."""
+        if self._standing is None or self._standing[0] != minimum:
+            self._standing = minimum, {key: _has_too_few(item, minimum) for key, item in self._objects.items()}
+        return self._standing[1]
+
     @staticmethod
     def not_found(kind: type[KubeObject], name: str) -> str:
         """The lister's error text."""
         return f'{_RESOURCES[kind]} "{name}" not found'
+
+
+def _has_too_few(item: KubeObject, minimum: int) -> bool:
+    if not isinstance(item, ReplicationController | ReplicaSet):
+        return False
+    return item.spec.replicas is not None and item.spec.replicas < minimum
 
 
 @dataclass(frozen=True, slots=True)
