@@ -13,16 +13,17 @@ _T = TypeVar("_T")
 
 
 class JoinedLists(Sequence[_T], Generic[_T]):
-    """All items of several lists, in order. ``parts``: those lists, which nobody writes to any more."""
+    """All items of several lists, in order. ``parts``: those lists, which nobody writes to any more; ``ends``: behind
+    the last item of each."""
 
-    __slots__ = ("_ends", "parts")
+    __slots__ = ("ends", "parts")
 
     def __init__(self, parts: Sequence[Sequence[_T]]) -> None:
         self.parts = tuple(parts)
-        self._ends = list(accumulate(map(len, self.parts)))
+        self.ends = list(accumulate(map(len, self.parts)))
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self.ends[-1] if self.ends else 0
 
     def __iter__(self) -> Iterator[_T]:
         return chain.from_iterable(self.parts)
@@ -35,5 +36,5 @@ class JoinedLists(Sequence[_T], Generic[_T]):
         if isinstance(i, slice):
             return list(self)[i]
         i = range(len(self))[i]
-        number = bisect_right(self._ends, i)
-        return self.parts[number][i - self._ends[number]]  # counted from its end
+        number = bisect_right(self.ends, i)
+        return self.parts[number][i - self.ends[number]]  # counted from its end

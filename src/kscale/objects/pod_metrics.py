@@ -22,6 +22,7 @@ from kscale.objects.metrics import ContainerMetrics, MetricValue, PodMetrics, Po
 from kscale.objects.numbered_texts import NumberedTexts
 from kscale.objects.quantity import DECIMAL_SI, Quantity, QuantityError
 from kscale.objects.times import nanoseconds
+from kscale.objects.usage_parts import Seams, pieces_of, seams_of
 from kscale.objects.whole_units import WholeUnits
 
 __all__ = ["PodUsage", "Samples"]
@@ -46,12 +47,13 @@ class PodUsage:
       there is no time;
     - ``ends`` int64[n]: behind the last container of each; ``container`` int32[k]: names in ``containers``;
     - amounts by resource: :meth:`samples`, :meth:`columns`, :meth:`whole`; ``whole_units``: what is odd about them;
-    - ``parts``: what it was joined of, whose pods are its own, in order; none of them was joined itself.
+    - ``parts``: what it was joined of, whose pods are its own, in order; none of them was joined itself; ``seams``:
+      where they meet, if that is known.
     """
 
     __slots__ = (
         "_amount", "_names", "_present", "_table", "container", "containers", "ends", "keys", "label_sets", "labels",
-        "namespace", "namespaces", "parts", "resources", "time", "whole_units", "window",
+        "namespace", "namespaces", "parts", "resources", "seams", "time", "whole_units", "window",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +82,7 @@ class PodUsage:
         self._table: _names.NameTable | None = None
         self._names: Sequence[tuple[str, str, str]] | None = None
         self.parts: Sequence[PodUsage] = ()
+        self.seams: Seams | None = None
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, source: str = "") -> PodUsage:
@@ -215,36 +218,39 @@ class PodUsage:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[PodUsage]) -> PodUsage:
-        """All rows of several, in order."""
+    def joined(cls, parts: Sequence[PodUsage], before: PodUsage | None = None) -> PodUsage:
+        """All rows of several, in order. ``before``: what came of others with this, most of which were the very same:
+        these are not gone through again then."""
         if len(parts) == 1:
             return parts[0]
+        found = None if before is None else pieces_of(parts, before)
+        pieces, seams = found or (parts, seams_of(parts))
         namespaces, containers, whole = NumberedTexts(), NumberedTexts(), WholeUnits()
         label_sets: list[_Labels] = []
         labelled, begins, at = [], [], 0
-        for part in parts:
+        for piece in pieces:
             labelled.append(len(label_sets))
-            label_sets += part.label_sets
+            label_sets += piece.label_sets
             begins.append(at)
-            whole.append(part.whole_units, at)
-            at += len(part.container)
-        pods = [len(part) for part in parts]
-        labels = _concatenated([part.labels for part in parts], np.int32)
+            whole.append(piece.whole_units, at)
+            at += len(piece.container)
+        pods = [len(piece) for piece in pieces]
+        labels = _concatenated([piece.labels for piece in pieces], np.int32)
         without = np.flatnonzero(labels < 0)
         labels += np.repeat(np.array(labelled, np.int32), pods)
         labels[without] = -1
-        resources = [*dict.fromkeys(name for part in parts for name in part.resources)]
-        columns = [[_told(part, name) for part in parts] for name in resources]
+        resources = [*dict.fromkeys(name for piece in pieces for name in piece.resources)]
+        columns = [[_told(piece, name) for piece in pieces] for name in resources]
         out = cls(
             JoinedLists([part.keys for part in parts]),
-            namespaces.joined([(part.namespace, part.namespaces) for part in parts]),
+            namespaces.joined([(piece.namespace, piece.namespaces) for piece in pieces]),
             namespaces.texts,
             labels,
             label_sets,
-            _concatenated([part.time for part in parts], np.int64),
-            _concatenated([part.window for part in parts], np.int64),
-            _concatenated([part.ends for part in parts], np.int64) + np.repeat(np.array(begins, np.int64), pods),
-            containers.joined([(part.container, part.containers) for part in parts]),
+            _concatenated([piece.time for piece in pieces], np.int64),
+            _concatenated([piece.window for piece in pieces], np.int64),
+            _concatenated([piece.ends for piece in pieces], np.int64) + np.repeat(np.array(begins, np.int64), pods),
+            containers.joined([(piece.container, piece.containers) for piece in pieces]),
             containers.texts,
             resources,
             [_concatenated([amount for amount, _ in column], np.int64) for column in columns],
@@ -252,6 +258,7 @@ class PodUsage:
             whole,
         )
         out.parts = tuple(chain.from_iterable(part.parts or (part,) for part in parts))
+        out.seams = seams if len(out.parts) == len(parts) else None
         return out
 
     def __len__(self) -> int:
@@ -347,7 +354,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, np.full_like(self.time, time),
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
         )  # fmt: skip
-        out._table, out._names, out.parts = self._table, self._names, self.parts
+        out._table, out._names, out.parts, out.seams = self._table, self._names, self.parts, self.seams
         return out
 
     def with_changes(self, changes: PodUsage) -> PodUsage:
@@ -378,7 +385,7 @@ class PodUsage:
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
             self.container, self.containers, self.resources, amount, present, whole,
         )  # fmt: skip
-        out._table, out._names, out.parts = self._table, self._names, self.parts
+        out._table, out._names, out.parts, out.seams = self._table, self._names, self.parts, self.seams
         return out
 
 

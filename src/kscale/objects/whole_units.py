@@ -33,6 +33,11 @@ class WholeUnits:
             self._odd.setdefault(resource, {})[row] = value
         return milli
 
+    @property
+    def none(self) -> bool:
+        """There are none."""
+        return not self._odd
+
     def append(self, other: WholeUnits, at: int) -> None:
         """The rows of another begin at ``at``."""
         for resource, rows in other._odd.items():

@@ -110,6 +110,25 @@ def test_what_was_joined_is_what_all_are_together(given: list[list[dict[str, Any
         assert getattr(joined, name) == getattr(whole, name)
 
 
+@given(st.lists(st.lists(items, max_size=2), min_size=1, max_size=5), st.data())
+def test_what_was_joined_of_others_is_joined_again(given: list[list[dict[str, Any]]], data: st.DataObject) -> None:
+    assume(all(map(readable, given)))
+    parts = [PodUsage.of([from_dict(each, PodMetrics) for each in part]) for part in given]
+    again: PodUsage | None = None
+    for now in data.draw(st.lists(st.lists(st.sampled_from(parts), min_size=1, max_size=6), max_size=4)):
+        again, anew = PodUsage.joined(now, again), PodUsage.joined(now)
+        same(again, anew)
+        assert list(again.container_names()) == list(anew.container_names())
+        assert list(again.parts) == list(anew.parts)
+        assert again.label_sets == anew.label_sets
+        assert again.labels.tolist() == anew.labels.tolist()
+        for resource in ("cpu", "memory", "gpu"):
+            assert again.whole(resource).tolist() == anew.whole(resource).tolist()
+            rows = np.arange(len(again))
+            for mine, theirs in zip(again.samples(resource, rows), anew.samples(resource, rows), strict=True):
+                assert mine.tolist() == theirs.tolist()
+
+
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
 def test_damaged_bytes(noise: bytes, at: int, byte: int) -> None:
     whole = document([{"metadata": {"name": "a", "namespace": "b"}, "window": "1s", "timestamp": None}])

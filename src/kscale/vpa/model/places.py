@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale.objects.joined_lists import JoinedLists
+from kscale.objects.runs import runs_of
 from kscale.vpa.model.aggregates import Aggregate
 from kscale.vpa.model.usage import ContainerName
 
@@ -29,38 +30,40 @@ class Places:
     Lists that were joined are remembered: of those that are asked for again, only what has moved is looked up.
     """
 
-    __slots__ = ("_known", "_lists", "_moved", "_numbers", "aggregates")
+    __slots__ = ("_known", "_last", "_moved", "_numbers", "aggregates")
 
     def __init__(self) -> None:
         self._known: dict[ContainerName, int] = {}  # the slot in the upper half, the number in the lower
-        self._lists: dict[int, tuple[_Names, _Found]] = {}  # by identity, those that were asked for last
+        self._last: tuple[JoinedLists[ContainerName], _Found] = JoinedLists([]), _NOTHING  # what was joined and asked
         self._moved: list[int] = []  # slots of those that were forgotten since
         self._numbers: dict[int, int] = {}
         self.aggregates: list[Aggregate] = []
 
     def look_up(self, names: _Names) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """The slot of each, and the number of its aggregate, int32 each; -1: it is not known."""
-        found = self._joined(names.parts) if isinstance(names, JoinedLists) else self._look_up(names)
+        found = self._joined(names) if isinstance(names, JoinedLists) else self._look_up(names)
         return (found >> _NUMBER).astype(np.int32), found.astype(np.int32)
 
     def _look_up(self, names: _Names) -> _Found:
         return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
 
-    def _joined(self, lists: Sequence[_Names]) -> _Found:
-        """What is known of several lists, one after the other."""
-        before = self._lists
-        now = {id(each): before.get(id(each)) or (each, self._look_up(each)) for each in lists}
-        found = _concatenated(now, lists)
+    def _joined(self, names: JoinedLists[ContainerName]) -> _Found:
+        """The same of lists that were joined."""
+        before, then = self._last
+        pieces = [_NOTHING]
+        for run in runs_of(names.parts, before.parts):
+            if run.before < 0:
+                pieces += map(self._look_up, names.parts[run.first : run.end])
+            else:
+                last = run.before + run.end - run.first - 1
+                pieces.append(then[before.ends[run.before] - len(before.parts[run.before]) : before.ends[last]])
+        found = np.concatenate(pieces)
         doubtful = found < 0
         if self._moved:
             doubtful |= np.isin(found >> _NUMBER, self._moved)
-        if doubtful.any():
-            ends = np.cumsum([len(each) for each in lists])
-            for number in set(np.searchsorted(ends, np.flatnonzero(doubtful), side="right").tolist()):
-                each = lists[number]
-                now[id(each)] = each, self._look_up(each)
-            found = _concatenated(now, lists)
-        self._lists, self._moved = now, []
+        for i in np.flatnonzero(doubtful).tolist():
+            found[i] = self._known.get(names[i], -1)
+        self._last, self._moved = (names, found), []
         return found
 
     def keep(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
@@ -75,16 +78,12 @@ class Places:
         """Some containers may be elsewhere."""
         for name in names:
             held = self._known.pop(name, None)
-            if held is not None and self._lists:
+            if held is not None and len(self._last[1]):
                 self._moved.append(held >> _NUMBER)
         if len(self._moved) > _FEW + len(self._known):  # nobody asks for these lists any more
-            self._lists, self._moved = {}, []
+            self._last, self._moved = (JoinedLists([]), _NOTHING), []
 
     def forget_all(self) -> None:
         """All may feed other aggregates."""
         self._known, self._numbers, self.aggregates = {}, {}, []
-        self._lists, self._moved = {}, []
-
-
-def _concatenated(known: Mapping[int, tuple[_Names, _Found]], lists: Sequence[object]) -> _Found:
-    return np.concatenate([_NOTHING, *(known[id(each)][1] for each in lists)])
+        self._last, self._moved = (JoinedLists([]), _NOTHING), []

@@ -92,10 +92,11 @@ class _Known(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """What was told last of a question: ``parts``, and of each its resources; ``usage`` of all of them; ``first``:
-    where the first containers of pods that serve are, ``served``: how many each part has."""
+    """What was told last of a question: ``parts``, and of each its resources; ``usage`` of all of them, and as it was
+    ``joined``; ``first``: where the first containers of pods that serve are, ``served``: how many each part has."""
 
     parts: Sequence[tuple[_Rows, Sequence[str]]]
+    joined: PodUsage
     usage: PodUsage
     first: NDArray[np.int64]
     served: NDArray[np.int64]
@@ -105,7 +106,7 @@ class _Joined(NamedTuple):
         begins = np.append(0, usage.ends)[:-1]
         serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
         served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]
-        return cls(parts, usage, begins[serves.astype(bool)], np.array(served, np.int64))
+        return cls(parts, usage, usage, begins[serves.astype(bool)], np.array(served, np.int64))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
         """Whether it is of the same pods, and tells the same of them."""
@@ -222,12 +223,12 @@ class SimulatedMetrics:
                     values.append(told)
         if not parts:
             return PodUsage.of([])
-        known = self._joined.pop(asked, None)
+        known = before = self._joined.pop(asked, None)
         if known is None or not known.is_of(parts):  # of the same pods another question may have been asked
             known = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
         if known is None:
             each = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
-            known = _Joined.of(parts, PodUsage.joined(each))
+            known = _Joined.of(parts, PodUsage.joined(each, None if before is None else before.joined))
         usage = known.later(last.at // SECOND * SECOND, values)
         self._joined[asked] = known._replace(usage=usage)  # the last in order is the one that was asked last
         if len(self._joined) > _QUESTIONS:
