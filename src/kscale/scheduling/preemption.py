@@ -8,7 +8,7 @@ that counts the first is taken; pods that are equally important keep the order i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Preemption", "preempt"]
+__all__ = ["Candidates", "Preemption", "preempt"]
 
 _NOT_BEGUN: Final = 2**63 - 1
 _OFFSET: Final = 2**31  # what upstream adds to each priority before it sums them
@@ -42,6 +42,13 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     victims: tuple[str, ...]
     violations: int
+
+
+class Candidates(NamedTuple):
+    """How many nodes are enough (``minCandidateNodesPercentage``, ``minCandidateNodesAbsolute``)."""
+
+    least_percentage: int = 10
+    least_candidates: int = 100
 
 
 def preempt(

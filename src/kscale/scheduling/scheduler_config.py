@@ -17,15 +17,22 @@ from kscale.scheduling.configuration import (
     FILTERS,
     POINTS,
     fields_of,
+    invalid,
     is_known,
     items_of,
+    number_of,
     one_profile,
     plugin_set,
     plugins_everywhere,
 )
+from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 
-__all__ = ["scheduler_profile"]
+__all__ = ["preemption_candidates", "scheduler_profile"]
+
+_CONFIG: Final = "profiles[0].pluginConfig"
+_PERCENTAGE: Final = "minCandidateNodesPercentage"
+_ABSOLUTE: Final = "minCandidateNodesAbsolute"
 
 
 def scheduler_profile(configuration: Mapping[str, Any]) -> SchedulerProfile:
@@ -46,6 +53,29 @@ def scheduler_profile(configuration: Mapping[str, Any]) -> SchedulerProfile:
         disabled_prefilters=_missing(_expanded(everywhere, plugins.get("preFilter"), "profiles[0].plugins.preFilter")),
         **_arguments(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")),
     )
+
+
+def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
+    """How many nodes DefaultPreemption tries, of a KubeSchedulerConfiguration. Raises InputError for what upstream
+    refuses (``ValidateDefaultPreemptionArgs``)."""
+    found = Candidates()
+    for i, config in enumerate(items_of(one_profile(configuration).get("pluginConfig") or [], _CONFIG)):
+        entry = fields_of(config, f"{_CONFIG}[{i}]", {"name", "args"})
+        if entry.get("name") == "DefaultPreemption":
+            path = f"{_CONFIG}[{i}].args"
+            args = fields_of(entry.get("args") or {}, path, {"apiVersion", "kind", _PERCENTAGE, _ABSOLUTE})
+            share, least = (
+                default if args.get(name) is None else number_of(args[name], f"{path}.{name}")
+                for name, default in ((_PERCENTAGE, found.least_percentage), (_ABSOLUTE, found.least_candidates))
+            )
+            if not 0 <= share <= 100:
+                raise invalid(f"{path}.{_PERCENTAGE}", share, "not in valid range [0, 100]")
+            if least < 0:
+                raise invalid(f"{path}.{_ABSOLUTE}", least, "not in valid range [0, inf)")
+            if not share and not least:
+                raise invalid(f"{path}.{_PERCENTAGE}", share, f"cannot be zero at the same time as {_ABSOLUTE}")
+            found = Candidates(share, least)
+    return found
 
 
 def _missing(enabled: Iterable[str]) -> frozenset[str]:

@@ -25,12 +25,12 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget
-from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.arrivals import Arrivals, openb_arrivals
 from kscale.simulation.autoscalers import Autoscalers
 from kscale.simulation.budgets import budget_problems
 from kscale.simulation.recorded import completed
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
+from kscale.simulation.scheduling import scheduling_of
 from kscale.simulation.simkube import SimkubeObjects, simkube_objects
 from kscale.simulation.times_by_owner import RESTARTED, TimesByOwner
 from kscale.simulation.values import Values
@@ -134,8 +134,8 @@ class _Builder:
             latency=values.duration(scenario.world.latency, "world.latency", least=1),
             watch_lag=values.duration(scenario.world.watch_lag, "world.watchLag"),
             pipeline=self._pipeline(),
-            scores=ScoreOptions() if scenario.world.scheduler == "scores" else None,
             preemption=scenario.world.preemption,
+            **scheduling_of(scenario.world, values)._asdict(),
         )
         sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)
         load = self._load(there)

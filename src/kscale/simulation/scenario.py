@@ -150,6 +150,9 @@ class WorldEntry(ApiStruct, forbid_unknown_fields=True):
     latency: str = "5ms"
     watch_lag: str = "0s"
     scheduler: Literal["first-fit", "scores"] = "first-fit"
+    scheduler_configuration: dict[str, Any] | str | None = None
+    """With ``scores``: a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``) of one profile, or the name of
+    such a file, relative to the scenario; null: the default one."""
     preemption: bool = False
     """Whether pods of a higher priority make others end, as kube-scheduler's DefaultPreemption does."""
 

@@ -13,6 +13,7 @@ from kscale.errors import InputError
 from kscale.objects.core import NodeAffinity
 from kscale.objects.decode import from_dict
 from kscale.scheduling.configuration import (
+    POINTS,
     fields_of,
     invalid,
     items_of,
@@ -36,7 +37,7 @@ def score_options(configuration: Mapping[str, Any]) -> ScoreOptions:
     """
     profile = one_profile(configuration)
     found: dict[str, Any] = {
-        "weights": _weights(profile.get("plugins") or {}),
+        "weights": _weights(fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)),
         "percentage_of_nodes_to_score": _percentage(configuration, profile),
     }
     for i, config in enumerate(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")):

@@ -15,7 +15,8 @@ from kscale.effects import VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.scheduling.fork import fork
 from kscale.scheduling.place import PlaceResult, PlaceState, place
-from kscale.scheduling.preemption import preempt
+from kscale.scheduling.preemption import Candidates, preempt
+from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
@@ -45,9 +46,11 @@ class Scheduler:
         time: VirtualTime,
         scores: ScoreOptions | None = None,
         *,
-        preemption: bool = False,
+        profile: SchedulerProfile | None = None,
+        preemption: Candidates | None = None,
     ) -> None:
-        self._api, self._view, self._scores, self._preemption = api, view, scores, preemption
+        self._api, self._view, self._scores = api, view, scores
+        self._profile, self._preemption = profile, preemption
         self._victims: dict[str, list[Pod]] = {}
         self._shared = SharedParts()
         self._state = PlaceState()
@@ -93,8 +96,8 @@ class Scheduler:
     def _choose(self, snapshot: Snapshot, pods: list[str]) -> PlaceResult:
         """Where they go, highest priority first."""
         if self._scores is None:
-            return place(snapshot, pods)
-        placed = place(snapshot, pods, scores=self._scores, state=self._state)
+            return place(snapshot, pods, profile=self._profile)
+        placed = place(snapshot, pods, profile=self._profile, scores=self._scores, state=self._state)
         self._state = placed.state
         return placed
 
@@ -119,8 +122,8 @@ class Scheduler:
             pod = self._api.find("Pod", key)
             if not pod.status.conditions:
                 self._api.put(unschedulable(pod, message, at))
-        if self._preemption:
-            self._preempt(placed)
+        if self._preemption is not None:
+            self._preempt(placed, self._preemption)
         if found and any(_looks_at_others(self._api.find("Pod", key)) for key in self._refused):
             self._look_again()  # whom they want to be with may be there now
 
@@ -140,7 +143,7 @@ class Scheduler:
         places of those before it, the most important first."""
         if not nominated:
             return
-        trial = fork(self._view.snapshot(), nominated)
+        trial = fork(self._view.snapshot(), nominated, profile=self._profile)
         pods: list[Pod] = [self._api.find("Pod", key) for key in nominated]
         for pod in sorted(pods, key=lambda each: -(each.spec.priority or 0)):
             reserved = trial.where(pod.key)
@@ -155,11 +158,11 @@ class Scheduler:
         del self._victims[pod.key]
         self._api.put(_nominated(pod, ""))
 
-    def _preempt(self, placed: PlaceResult) -> None:
+    def _preempt(self, placed: PlaceResult, candidates: Candidates) -> None:
         """Makes room for those that found no place."""
         snapshot = placed.snapshot_after
         for key in placed.unschedulable:
-            made = preempt(snapshot, key)
+            made = preempt(snapshot, key, profile=self._profile, **candidates._asdict())
             if made is None:
                 continue
             record = snapshot.record(key)

@@ -12,6 +12,8 @@ from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refr
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import with_namespace
+from kscale.scheduling.preemption import Candidates
+from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.protocols import GoesBy, Ranker, Watch
 from kscale.world.simulated.api_objects import ApiObjects
@@ -51,8 +53,8 @@ class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Nanoseconds: ``latency`` until what the API server and the cloud are asked to do is done and answered (questions and
     reports take no time); ``watch_lag`` from a change to who watches. ``pods``: how long pods take. ``scores``: how the
-    scheduler chooses among the nodes that fit (None: the first); ``preemption``: whether pods of a higher priority make
-    others end.
+    scheduler chooses among the nodes that fit (None: the first); ``profile``: its filters (None: the default ones);
+    ``preemption``: whether pods of a higher priority make others end; ``candidates``: how many nodes are tried then.
     """
 
     seed: int = 0
@@ -61,7 +63,9 @@ class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
     pods: PodTimes = PodTimes()
     pipeline: Pipeline = Pipeline()
     scores: ScoreOptions | None = None
+    profile: SchedulerProfile | None = None
     preemption: bool = False
+    candidates: Candidates = Candidates()
 
 
 class SimulatedWorld:
@@ -109,7 +113,12 @@ class SimulatedWorld:
         self.garbage = GarbageCollector(self.api, self.time)
         self.volumes = VolumeBinder(self.api, self.time)
         self.scheduler = Scheduler(
-            self.api, self.view, self.time, self.options.scores, preemption=self.options.preemption
+            self.api,
+            self.view,
+            self.time,
+            self.options.scores,
+            profile=self.options.profile,
+            preemption=self.options.candidates if self.options.preemption else None,
         )
         self.disruption = Disruption(self.api, self.time)
         self.perform = SimulatedPerformer(
