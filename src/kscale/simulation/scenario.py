@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kscale.capacity.groups import groups_schema
 from kscale.objects.base import ApiStruct
 from kscale.records import API_VERSION, components_of
 
@@ -160,7 +161,7 @@ class WorldEntry(ApiStruct, forbid_unknown_fields=True):
 class ControllerFlags(ApiStruct, forbid_unknown_fields=True):
     """A controller that runs. ``flags``: upstream's, by name, without dashes in front."""
 
-    flags: dict[str, str | float | bool | list[str]] = {}
+    flags: dict[str, str | int | float | bool | list[str]] = {}
 
 
 class Controllers(ApiStruct, forbid_unknown_fields=True):
@@ -227,12 +228,20 @@ def simulation_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a scenario file."""
     name, definitions = components_of(Scenario)
     own = definitions.pop(name)
+    groups = groups_schema()["$defs"]
+    listed = {"type": "array", "items": groups.pop("Groups")["items"]}
+    properties = {
+        **own["properties"],
+        "apiVersion": {"const": API_VERSION},
+        "kind": {"const": "Simulation"},
+        "groups": {"anyOf": [listed, {"type": "string"}], "default": []},
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kscale scenario file",
         **own,
-        "properties": {**own["properties"], "apiVersion": {"const": API_VERSION}, "kind": {"const": "Simulation"}},
-        "$defs": dict(sorted(definitions.items())),
+        "properties": properties,
+        "$defs": dict(sorted({**definitions, **groups}.items())),
     }
 
 
