@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -162,6 +162,10 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
                 found[attribute] = timedelta_of(parse_duration(str(value)))
             elif kind is Quantity:
                 found[attribute] = Quantity(str(value))
+            elif get_origin(kind) in (dict, Mapping):
+                found[attribute] = _gates(value)
+            elif get_origin(kind) is list and isinstance(value, str):
+                found[attribute] = [each for each in value.split(",") if each]
             else:
                 found[attribute] = msgspec.convert(value, kind, strict=False)
         except (ValueError, TypeError) as error:
@@ -175,3 +179,14 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
     for problem in getattr(made, "problems", list)():
         values.wrong(f"{field}.flags.{problem.field.replace('_', '-')}", problem.message)
     return made
+
+
+def _gates(given: Any) -> dict[str, bool]:
+    """Feature gates as Go's flags have them: ``A=true,B=false``, or a list of such texts. Raises ValueError."""
+    found: dict[str, bool] = {}
+    for part in ",".join(given if isinstance(given, list) else [str(given)]).split(","):
+        name, _, value = part.partition("=")
+        if value.strip().lower() not in ("true", "false"):
+            raise ValueError(f"{part!r} is not NAME=true or NAME=false")
+        found[name.strip()] = value.strip().lower() == "true"
+    return found

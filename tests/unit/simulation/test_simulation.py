@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from kscale import InputError
 from kscale.cli.commands.simulate import simulation_view
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
+from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import SECOND
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
@@ -78,6 +80,18 @@ def test_frequent_loops_are_a_flag_of_a_scenario() -> None:
         return ran(controllers={"clusterAutoscaler": {"flags": flags}}).report.controllers[0].rounds
 
     assert rounds(frequent_loops_enabled=False) < rounds(frequent_loops_enabled=True) == rounds()
+
+
+def test_gates_and_lists_are_flags_as_upstream_writes_them() -> None:
+    flags = {"feature-gates": "InPlace=true,PerVPAConfig=false", "ignored-vpa-object-namespaces": "a,b"}
+    gates = {"feature-gates": ["HPAConfigurableTolerance=false"]}
+    data = scenario(controllers={"vpaUpdater": {"flags": flags}, "horizontal": {"flags": gates}})
+    horizontal, updater = (each for each in build(msgspec.convert(data, Scenario)).drivers)
+    assert isinstance(updater, VpaUpdater)
+    assert isinstance(horizontal, HorizontalAutoscaler)
+    assert updater.options.feature_gates == {"InPlace": True, "PerVPAConfig": False}
+    assert updater.options.ignored_vpa_object_namespaces == ["a", "b"]
+    assert horizontal.options.feature_gates == {"HPAConfigurableTolerance": False}
 
 
 def test_preemption_is_for_a_scenario_to_choose() -> None:
@@ -304,6 +318,16 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
         lambda s: s.update(controllers={"vpaUpdater": {"flags": {"updater-interval": "x"}}}),
         "controllers.vpaUpdater.flags.updater-interval",
         "invalid duration",
+    ),
+    (
+        lambda s: s.update(controllers={"vpaUpdater": {"flags": {"feature-gates": "InPlace=on"}}}),
+        "controllers.vpaUpdater.flags.feature-gates",
+        "'InPlace=on' is not NAME=true or NAME=false",
+    ),
+    (
+        lambda s: s.update(controllers={"horizontal": {"flags": {"feature-gates": "Sometimes=true"}}}),
+        "controllers.horizontal.flags.feature-gates",
+        "unrecognized feature gate: Sometimes",
     ),
     (lambda s: s.update(objects=[{"kind": "Pod", "apiVersion": "v1"}]), "metadata.name", ""),
     (lambda s: s.update(groups=[{"id": "a"}]), "groups[0] (a)", "no template"),
