@@ -12,12 +12,13 @@ from kscale.objects.decode import to_dict
 from kscale.simulation import Scenario, build, simulate
 from unit.drivers.vpa_world import autoscaler
 from unit.simulation.test_simulation import scenario
-from unit.simulation.test_skipping import told
-from unit.world.simulated_cases import workload
+from unit.simulation.test_skipping import BUDGET, told
+from unit.world.simulated_cases import pod_template, workload
 
 APPS = ("web", "api")
 LEVELS = st.lists(st.integers(0, 8), min_size=1, max_size=5)
 SECONDS = st.sampled_from([0, 10, 60, 300])
+MACHINES = [{}, {"lifetime": "90s"}, {"stock": 2}, {"failures": 0.5}, {"ready": "15s", "apart": "10s"}]
 
 
 @st.composite
@@ -56,15 +57,22 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     objects: list[Any] = []
     load: list[Any] = []
     for name in APPS:
-        objects.append(workload("Deployment", name, draw(st.integers(1, 4))))
+        strategy = {"type": draw(st.sampled_from(["RollingUpdate", "Recreate"]))}
+        web = {"template": pod_template(name, priority=draw(st.sampled_from([0, 5])))}
+        objects.append(workload("Deployment", name, draw(st.integers(1, 4)), spec={"strategy": strategy, **web}))
         levels = draw(LEVELS)
         every = draw(st.sampled_from([7, 45, 60]))
         steps = {"steps": [[f"{every * i}s", level] for i, level in enumerate(levels)]}
         load.append({"workload": f"Deployment/shop/{name}", "total": {"cpu": steps}})
         if draw(st.booleans()):
             objects.append(draw(horizontal(name)))
-        if (mode := draw(st.sampled_from([None, "Off", "Initial", "Recreate"]))) is not None:
+        if (mode := draw(st.sampled_from([None, "Off", "Initial", "Recreate", "InPlaceOrRecreate"]))) is not None:
             objects.append(autoscaler(name, kind="Deployment", updatePolicy={"updateMode": mode}))
+    if draw(st.booleans()):
+        objects.append({**BUDGET, "spec": {**BUDGET["spec"], "minAvailable": draw(st.sampled_from([1, "50%"]))}})
+    if draw(st.booleans()):
+        job = {"completions": 6, "parallelism": draw(st.integers(1, 3)), "template": pod_template("batch")}
+        objects += [workload("Job", "batch", None, spec=job), workload("DaemonSet", "agent", None, cpu="100m")]
     period = {"horizontal-pod-autoscaler-sync-period": draw(st.sampled_from(["5s", "15s"]))}
     scale_down = {"scale-down-unneeded-time": "2m"}
     controllers: dict[str, Any] = {"horizontal": {"flags": period}, "clusterAutoscaler": {"flags": scale_down}}
@@ -78,14 +86,18 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         controllers=controllers,
         horizon="5m",
         seed=draw(st.integers(0, 99)),
-        pods=[{"start": "2s", "readiness": draw(st.sampled_from(["0s", "20s"]))}],
-        machines=[{"boot": "40s", **draw(st.sampled_from([{}, {"lifetime": "90s"}]))}],
+        pods=[{"start": "2s", "readiness": draw(st.sampled_from(["0s", "20s"])), "work": "50s"}],
+        machines=[{"boot": "40s", **draw(st.sampled_from(MACHINES))}],
         metrics={
             "scrape": draw(st.sampled_from(["15s", "60s"])),
             "lag": draw(st.sampled_from(["0s", "20s"])),
             "external": [{"namespace": "shop", "name": "depth", "signal": depth}],
         },
-        world={"watchLag": draw(st.sampled_from(["0s", "700ms", "5s", "16s"]))},
+        world={
+            "watchLag": draw(st.sampled_from(["0s", "700ms", "5s", "16s"])),
+            "scheduler": draw(st.sampled_from(["first-fit", "scores"])),
+            "preemption": draw(st.booleans()),
+        },
     )
 
 
