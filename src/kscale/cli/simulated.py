@@ -39,7 +39,7 @@ class WorldFlags(OptionGroup):
         typer.Option(
             "--scenario",
             metavar="FILE",
-            help="What is simulated (kscale simulate); empty: a shop whose load changes.",
+            help="What is simulated (kscale simulate); empty: a shop that comes with kscale.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
@@ -70,9 +70,10 @@ def ran_simulated(
     meant += idle_flags()
     if meant:
         raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in meant])
-    from kscale.simulation import BUNDLED, build, read_scenario, simulate
+    from kscale.simulation import BUNDLED, BUNDLED_VPA, build, read_scenario, simulate
 
-    path = Path(flags.scenario) if flags.scenario else BUNDLED
+    bundled = BUNDLED_VPA if controller.startswith("vpa") else BUNDLED
+    path = Path(flags.scenario) if flags.scenario else bundled
     setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options}, **more)
     report = simulate(setup).report
     Show().emit(Answer(report, lambda: simulation_view(report)))

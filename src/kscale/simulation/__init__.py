@@ -6,7 +6,7 @@ again, and holds what is decided against a log.
 
 from __future__ import annotations
 
-from kscale.simulation.building import BUNDLED, Setup, build, read_scenario
+from kscale.simulation.building import BUNDLED, BUNDLED_VPA, Setup, build, read_scenario
 from kscale.simulation.decisions import Decision, DecisionLog
 from kscale.simulation.records import SimulationReport
 from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
@@ -17,6 +17,7 @@ from kscale.simulation.timelines import Timeline
 
 __all__ = [
     "BUNDLED",
+    "BUNDLED_VPA",
     "Decision",
     "DecisionLog",
     "DecisionReplay",

@@ -44,10 +44,12 @@ from kscale.world.simulated.metrics import ExternalMetric, Pipeline
 from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
-__all__ = ["BUNDLED", "Setup", "build", "read_scenario"]
+__all__ = ["BUNDLED", "BUNDLED_VPA", "Setup", "build", "read_scenario"]
 
 BUNDLED: Final = Path(__file__).parent / "shop.yaml"
 """A scenario that comes with kscale: a shop whose load changes, with HPA and Cluster Autoscaler."""
+BUNDLED_VPA: Final = Path(__file__).parent / "requests.yaml"
+"""Another: pods that ask for too much of one and too little of the other, with VPA and Cluster Autoscaler."""
 
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000

@@ -6,7 +6,16 @@ import msgspec
 
 from kscale.records import Record
 
-__all__ = ["ControllerUse", "CoreHours", "GroupUse", "IdealMix", "PendingPods", "QueueUse", "SimulationReport"]
+__all__ = [
+    "ControllerUse",
+    "CoreHours",
+    "GroupUse",
+    "IdealMix",
+    "PendingPods",
+    "QueueUse",
+    "Recommended",
+    "SimulationReport",
+]
 
 
 class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -55,6 +64,16 @@ class QueueUse(_Part, frozen=True):
     left: float
 
 
+class Recommended(_Part, frozen=True):
+    """What a VPA (``vpa``: namespace and name) recommends for a container: quantities by resource."""
+
+    vpa: str
+    container: str
+    target: dict[str, str]
+    lower_bound: dict[str, str]
+    upper_bound: dict[str, str]
+
+
 class ControllerUse(_Part, frozen=True):
     """Rounds of a controller, and how many of them were left out because nothing could have come of them."""
 
@@ -100,7 +119,8 @@ class SimulationReport(Record, frozen=True):
     ``actions``: how often autoscalers asked for what and were not refused; ``refusals`` likewise. Of ``actions``:
     ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's updater) and
     ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often the API server's pods
-    changed, each that was made, changed or deleted counted. ``ideal`` is there where it was asked for.
+    changed, each that was made, changed or deleted counted. ``recommendations``: of VPAs, as they stand at the end.
+    ``ideal`` is there where it was asked for.
     """
 
     KIND = "SimulationReport"
@@ -127,4 +147,5 @@ class SimulationReport(Record, frozen=True):
     refusals: dict[str, int]
     controllers: list[ControllerUse]
     pod_events: int
+    recommendations: list[Recommended]
     ideal: IdealMix | None = None

@@ -12,7 +12,9 @@ from kscale.drivers.driver import Driver
 from kscale.drivers.virtual import Repeating, VirtualDrive
 from kscale.effects import SECOND, Moment, to_text
 from kscale.errors import InputError, Problem
+from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
+from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.simulation.building import Setup
 from kscale.simulation.decisions import DecisionLog
 from kscale.simulation.ideal import IdealMixes
@@ -23,6 +25,7 @@ from kscale.simulation.records import (
     GroupUse,
     PendingPods,
     QueueUse,
+    Recommended,
     SimulationReport,
 )
 from kscale.simulation.timelines import Timeline
@@ -227,6 +230,7 @@ class _Run:
                 for drive in self.drives
             ],
             pod_events=self.pod_events,
+            recommendations=[each for vpa in world.api.of("VerticalPodAutoscaler").values() for each in _said_by(vpa)],
             ideal=self.mixes.told(_hours(now - self.begin)),
         )
 
@@ -262,6 +266,24 @@ class _Run:
             max=max(waits, default=0) / SECOND,
             at_end=ledger.pending,
         )
+
+
+def _said_by(vpa: VerticalPodAutoscaler) -> list[Recommended]:
+    found = vpa.status.recommendation
+    return [
+        Recommended(
+            vpa=vpa.key,
+            container=each.container_name,
+            target=_texts(each.target),
+            lower_bound=_texts(each.lower_bound),
+            upper_bound=_texts(each.upper_bound),
+        )
+        for each in (found.container_recommendations if found is not None else ())
+    ]
+
+
+def _texts(amounts: ResourceList | None) -> dict[str, str]:
+    return {name: str(amount) for name, amount in (amounts or {}).items()}
 
 
 def _hours(nanoseconds: int) -> float:

@@ -127,10 +127,18 @@ def test_ctrl_c_ends_a_simulation_early_and_is_shown(file: Path, monkeypatch: py
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_scenario_comes_along() -> None:
-    from kscale.simulation import BUNDLED, read_scenario
+def test_scenarios_come_along() -> None:
+    from kscale.simulation import BUNDLED, BUNDLED_VPA, read_scenario
 
-    assert BUNDLED.read_text() == (ROOT / "examples" / "simulate-web.yaml").read_text()
-    found = read_scenario(BUNDLED)
-    assert found.controllers.cluster_autoscaler is not None
-    assert found.controllers.horizontal is not None
+    for path, name in ((BUNDLED, "simulate-web.yaml"), (BUNDLED_VPA, "simulate-requests.yaml")):
+        assert path.read_text() == (ROOT / "examples" / name).read_text()
+    shop, requests = read_scenario(BUNDLED).controllers, read_scenario(BUNDLED_VPA).controllers
+    assert None not in (shop.cluster_autoscaler, shop.horizontal)
+    assert None not in (requests.vpa_recommender, requests.vpa_updater, requests.vpa_admission)
+
+
+def test_a_program_of_the_vpa_has_a_scenario_with_one() -> None:
+    found = kscale_command("run", "vpa-recommender", "--world", "simulated", "--target-memory-percentile=0.5")
+    assert found.code == 0, found.stderr
+    assert re.search(r"^shop/api +api +\d+m +\d{9,}$", found.stdout, re.MULTILINE), found.stdout
+    assert "Evict" in found.stdout

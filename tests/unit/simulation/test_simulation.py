@@ -17,6 +17,7 @@ from kscale.cli.commands.simulate import simulation_view
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import SECOND
+from kscale.objects.quantity import Quantity
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
 from unit.cli.support import kscale
@@ -182,6 +183,10 @@ def test_the_vpa_runs_too_and_admits_what_is_made() -> None:
     assert run.report.evictions >= 3
     assert run.report.cores.requested > 3 * 0.1 * 25 / 60 * 1.5  # those that came back asked for more
     assert run.report.refusals == {}
+    (told,) = run.report.recommendations
+    assert (told.vpa, told.container) == ("shop/web", "c")
+    assert 700 < Quantity(told.target["cpu"]).milli_value() < 1000
+    assert int(told.lower_bound["memory"]) <= int(told.target["memory"]) <= int(told.upper_bound["memory"])
 
 
 def test_a_run_that_is_stopped_keeps_what_was_simulated() -> None:

@@ -158,6 +158,7 @@ def simulation_view(report: SimulationReport) -> View:
                 groups,
             ),
             Table(columns, queues),
+            _recommended(report),
         ],
         footer=[
             *_ideal(report),
@@ -168,6 +169,15 @@ def simulation_view(report: SimulationReport) -> View:
         ],
         names=[each.group for each in report.groups],
     )
+
+
+def _recommended(report: SimulationReport) -> Table:
+    """What VPAs recommend at the end."""
+    names = ("cpu", "memory")
+    rows: list[Sequence[Cell | str | float | None]] = [
+        [each.vpa, each.container, *(each.target.get(name) for name in names)] for each in report.recommendations
+    ]
+    return Table([Column("VPA"), Column("CONTAINER"), *(Column(name.upper(), "right") for name in names)], rows)
 
 
 def _ideal(report: SimulationReport) -> list[str]:
