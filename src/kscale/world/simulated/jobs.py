@@ -63,6 +63,8 @@ class Jobs(Controller):
         api.listen(self.kind, one_by_one(self._gone))
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        if not self._dismissed and not self._api.of(self.kind):
+            return
         for _, old, new in changes:
             if old is None or (new is not None and new.metadata.deletion_timestamp is None):
                 continue  # it has come, or goes on
