@@ -21,10 +21,12 @@ __all__ = [
     "ReplicaSetSpec",
     "ReplicaSetStatus",
     "RollingUpdateDeployment",
+    "RollingUpdateStatefulSet",
     "StatefulSet",
     "StatefulSetOrdinals",
     "StatefulSetSpec",
     "StatefulSetStatus",
+    "StatefulSetUpdateStrategy",
     "VolumeClaimTemplate",
 ]
 
@@ -113,6 +115,19 @@ class VolumeClaimTemplate(ApiStruct):
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
 
 
+class RollingUpdateStatefulSet(ApiStruct):
+    """Pods with a lower number than ``partition`` keep the template that they have."""
+
+    partition: Int32 | None = None
+
+
+class StatefulSetUpdateStrategy(ApiStruct):
+    """``type``: ``RollingUpdate`` (also where it is empty) or ``OnDelete``."""
+
+    type: str = ""
+    rolling_update: RollingUpdateStatefulSet | None = None
+
+
 class StatefulSetSpec(ApiStruct):
     """``replicas`` absent = 1."""
 
@@ -122,6 +137,7 @@ class StatefulSetSpec(ApiStruct):
     volume_claim_templates: list[VolumeClaimTemplate] = []
     service_name: str = ""
     pod_management_policy: str = ""
+    update_strategy: StatefulSetUpdateStrategy = msgspec.field(default_factory=StatefulSetUpdateStrategy)
     min_ready_seconds: Int32 = 0
     ordinals: StatefulSetOrdinals | None = None
 

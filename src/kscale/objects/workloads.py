@@ -33,6 +33,7 @@ __all__ = [
     "pod_count",
     "pods_of",
     "replica_set_of",
+    "revision_of",
     "spec_of",
 ]
 
@@ -210,6 +211,11 @@ def _template_hash(template: PodTemplateSpec) -> str:
     return text
 
 
+def revision_of(workload: StatefulSet) -> str:
+    """What pods of its template are labelled with (``controller-revision-hash``)."""
+    return f"{workload.name}-{_template_hash(workload.spec.template)}"
+
+
 def replica_set_of(deployment: Deployment) -> ReplicaSet:
     """The replica set that a deployment would make for its current template."""
     template = deployment.spec.template
@@ -246,7 +252,7 @@ def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterato
     """Pods ``<set>-<ordinal>``, each with its own claims ``<template>-<set>-<ordinal>``, hostname and labels."""
     template = workload.spec.template
     start = workload.spec.ordinals.start if workload.spec.ordinals else 0
-    revision = f"{workload.name}-{_template_hash(template)}"
+    revision = revision_of(workload)
     claims = [claim.metadata.name for claim in workload.spec.volume_claim_templates]
     kept = [volume for volume in template.spec.volumes if volume.name not in claims]
     base = _replace(template.spec, subdomain=workload.spec.service_name)

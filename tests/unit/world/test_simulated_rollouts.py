@@ -1,4 +1,4 @@
-"""Roll-outs of deployments: who has how many replicas next, and what becomes of pods meanwhile.
+"""Roll-outs of deployments and stateful sets: who has how many replicas next, and what becomes of pods meanwhile.
 
 The tables are those of upstream's tests (``pkg/controller/deployment``: ``rolling_test.go``, ``sync_test.go``).
 """
@@ -13,12 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from kscale.effects import SECOND
-from kscale.objects.apps import Deployment, ReplicaSet
+from kscale.objects.apps import Deployment, ReplicaSet, StatefulSet
 from kscale.objects.conditions import pod_ready
+from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.world.simulated.draws import Spread
 from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.rollouts import first_size, most_of, next_sizes, shared_sizes
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import deployment, named, pod_template, run, scale, workload, world_of
@@ -250,3 +252,84 @@ def test_a_strategy_that_no_api_server_takes_is_told(strategy: dict[str, Any], f
     template = pod_template("web")
     held = from_dict(workload("Deployment", "web", 1, spec={"strategy": strategy, "template": template}), Deployment)
     assert [each.field for each in check(held) if each.fatal] == [field]
+
+
+# -- stateful sets -----------------------------------------------------------------------------------------------------
+
+
+def with_template(world: SimulatedWorld, version: str) -> None:
+    held = world.api.get("StatefulSet", "shop", "db")
+    metadata = replace(held.spec.template.metadata, annotations={"v": version} if version else None)
+    world.api.put(replace(held, spec=replace(held.spec, template=replace(held.spec.template, metadata=metadata))))
+
+
+def versions(world: SimulatedWorld) -> list[str]:
+    """Of pods that are not told to end: number and version."""
+    return sorted(
+        f"{each.name[-1]}{(each.metadata.annotations or {}).get('v', '')}"
+        for each in world.api.of("Pod").values()
+        if each.metadata.deletion_timestamp is None
+    )
+
+
+def stateful(*others: Any, replicas: int = 3, **spec: Any) -> SimulatedWorld:
+    template = pod_template("db", cpu="10m")
+    item = workload("StatefulSet", "db", replicas, spec={"template": template, **spec})
+    world = world_of(*others, from_dict(item, StatefulSet), options=OPTIONS)
+    run(world, 60)
+    return world
+
+
+def test_pods_of_a_stateful_set_are_replaced_from_the_last_to_the_first() -> None:
+    world = stateful()
+    with_template(world, "1")
+    seen = []
+    for _ in range(60):
+        run(world, 1)
+        if not seen or seen[-1] != versions(world):
+            seen.append(versions(world))
+    assert seen == [["0", "1"], ["0", "1", "21"], ["0", "21"], ["0", "11", "21"], ["11", "21"], ["01", "11", "21"]]
+    assert world.api.get("StatefulSet", "shop", "db").status.updated_replicas == 3
+    with_template(world, "")  # and back: the first revision is known
+    run(world, 60)
+    assert versions(world) == ["0", "1", "2"]
+
+
+def test_a_partition_keeps_what_is_before_it_also_when_it_comes_again() -> None:
+    world = stateful(updateStrategy={"rollingUpdate": {"partition": 1}})
+    with_template(world, "1")
+    run(world, 60)
+    assert versions(world) == ["0", "11", "21"]
+    delete_pod(world.api, world.api.get("Pod", "shop", "db-0"))
+    run(world, 30)
+    assert versions(world) == ["0", "11", "21"]
+
+
+def test_a_stateful_set_may_wait_for_deletion() -> None:
+    world = stateful(updateStrategy={"type": "OnDelete"}, podManagementPolicy="Parallel")
+    with_template(world, "1")
+    run(world, 60)
+    assert versions(world) == ["0", "1", "2"]
+    delete_pod(world.api, world.api.get("Pod", "shop", "db-1"))
+    run(world, 60)
+    assert versions(world) == ["0", "11", "2"]
+
+
+def test_pods_of_a_dump_are_of_the_template_whatever_their_labels_say() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": True}
+    objects: list[Any] = []
+    for name, label in (("db-0", "db-abc"), ("db-1", "db-def"), ("db-x", "")):
+        metadata = {"name": name, "namespace": "shop", "ownerReferences": [owner]}
+        metadata["labels"] = {"app": "db", "controller-revision-hash": label}
+        spec = {**pod_template("db", cpu="10m")["spec"], "nodeName": "pool-0"}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+        objects.append(from_dict(pod, Pod))
+    item = workload("StatefulSet", "db", 2, spec={"template": pod_template("db", cpu="10m")})
+    item["metadata"]["uid"] = "u"
+    world = world_of(*objects, from_dict(item, StatefulSet), options=OPTIONS)
+    run(world, 60)
+    assert versions(world) == ["0", "1", "x"]  # whose name has no number is none of its pods
+    with_template(world, "1")
+    run(world, 60)
+    assert versions(world) == ["01", "11", "x"]

@@ -5,7 +5,8 @@ Upstream: ``pkg/controller/statefulset``, ``pkg/controller/daemon``.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,10 +21,11 @@ from kscale.objects.core import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
+    PodTemplateSpec,
 )
 from kscale.objects.daemon_sets import should_run
 from kscale.objects.meta import KubeObject
-from kscale.objects.workloads import claims_of, daemonset_pod, pods_of
+from kscale.objects.workloads import claims_of, daemonset_pod, pods_of, revision_of
 from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
@@ -31,20 +33,48 @@ from kscale.world.simulated.pods import delete_pod, finished
 
 __all__ = ["DaemonSets", "StatefulSets"]
 
+_REVISION: Final = "controller-revision-hash"
+
+
+class _Revision(NamedTuple):
+    """Of a stateful set: its ``template``, and what pods of that are labelled with (``name``, and ``aliases``: those
+    that were there when it was looked at first); ``before``: the template before."""
+
+    template: PodTemplateSpec
+    name: str
+    aliases: frozenset[str]
+    before: PodTemplateSpec | None = None
+
+    def has(self, pod: Pod) -> bool:
+        """Whether a pod is of this template."""
+        label = (pod.metadata.labels or {}).get(_REVISION, "")
+        return label == self.name or label in self.aliases
+
 
 class StatefulSets(Controller):
     """One pod for each ordinal, with its claims, which stay when it goes. ``OrderedReady``: the next after the last is
-    ready, and the highest goes first."""
+    ready, and the highest goes first. Pods of another template go one after the other, the highest first."""
 
     kind: ClassVar[str] = "StatefulSet"
 
     def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
         super().__init__(api, time, owned, rank=1)
         self._maker = maker
+        self._revisions: dict[str, _Revision] = {}
+        self._first: dict[str, tuple[str, frozenset[str]]] = {}
+        """Of each set: the first revision, and what pods were labelled with that were there before."""
+        api.listen(self.kind, one_by_one(self._gone))
+
+    def _gone(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
+        if old is not None and new is None:
+            self._revisions.pop(old.metadata.uid, None)
+            self._first.pop(old.metadata.uid, None)
 
     def sync(self, held: StatefulSet) -> None:
-        """Makes the first ordinal that is missing (or all), deletes the last that is too many (or all)."""
-        pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values()}
+        """Makes the first ordinal that is missing (or all), deletes the last that is too many (or all), or one of
+        another template."""
+        pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
+        revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0
         wanted = 1 if held.spec.replicas is None else held.spec.replicas
         parallel = held.spec.pod_management_policy == "Parallel"
@@ -53,7 +83,7 @@ class StatefulSets(Controller):
         for name, number in names.items():
             pod = pods.get(name)
             if pod is None:
-                self._make(held, begin + number)
+                self._make(held, begin + number, revision.before if number < _partition(held) else None)
                 blocked = True
             elif finished(pod):
                 delete_pod(self._api, pod)
@@ -63,21 +93,54 @@ class StatefulSets(Controller):
             if blocked and not parallel:
                 break
         if parallel or not blocked:
-            rest = sorted((pod for name, pod in pods.items() if name not in names), key=_ordinal, reverse=True)
+            others = [pod for name, pod in pods.items() if name not in names]
+            rest = sorted(others, key=lambda pod: _ordinal(pod, held), reverse=True)
             for pod in rest if parallel else rest[:1]:
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
-        self._tell(held)
+            if parallel or not rest:
+                self._update(held, [pods.get(name) for name in names], revision)
+        self._tell(held, revision)
 
-    def _make(self, held: StatefulSet, ordinal: int) -> None:
-        only = replace(held, spec=replace(held.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1))
+    def _revision(self, held: StatefulSet, pods: Iterable[Pod]) -> _Revision:
+        """What pods of its template look like. Those that are there at first are all taken for such."""
+        uid, template = held.metadata.uid, held.spec.template
+        known = self._revisions.get(uid)
+        if known is None:
+            there = frozenset((pod.metadata.labels or {}).get(_REVISION, "") for pod in pods)
+            known = self._revisions[uid] = _Revision(template, revision_of(held), there)
+            self._first[uid] = known.name, there
+        elif known.template is not template:
+            name, (first, there) = revision_of(held), self._first[uid]
+            before = known.before if name == known.name else known.template
+            known = _Revision(template, name, there if name == first else frozenset(), before)
+            self._revisions[uid] = known
+        return known
+
+    def _update(self, held: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
+        """Deletes the last that is of another template, once those behind it are ready."""
+        if held.spec.update_strategy.type == "OnDelete":
+            return
+        for pod in reversed(pods[_partition(held) :]):
+            if pod is None or pod.metadata.deletion_timestamp is not None:
+                return
+            if not revision.has(pod):
+                delete_pod(self._api, pod)
+                return
+            if not pod_ready(pod):
+                return
+
+    def _make(self, held: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
+        """``template``: another than that of the set."""
+        spec = replace(held.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1)
+        only = replace(held, spec=spec if template is None else replace(spec, template=template))
         for claim in claims_of(only):
             if self._api.find(claim.kind, claim.key) is None:
                 self._api.create(claim)
         (pattern,) = pods_of(only, classes=self._maker.classes)
         self._maker.make(pattern, name=pattern.name)
 
-    def _tell(self, held: StatefulSet) -> None:
+    def _tell(self, held: StatefulSet, revision: _Revision) -> None:
         pods = [pod for pod in self._owned.of(held.metadata.uid).values() if not finished(pod)]
         ready = sum(pod.metadata.deletion_timestamp is None and pod_ready(pod) for pod in pods)
         status = StatefulSetStatus(
@@ -85,15 +148,22 @@ class StatefulSets(Controller):
             replicas=len(pods),
             ready_replicas=ready,
             current_replicas=len(pods),
-            updated_replicas=len(pods),
+            updated_replicas=sum(map(revision.has, pods)),
             available_replicas=ready,
         )
         if status != held.status:
             self._api.put(replace(held, status=status))
 
 
-def _ordinal(pod: Pod) -> int:
-    return int(pod.name.rpartition("-")[2])
+def _ordinal(pod: Pod, of: StatefulSet) -> int:
+    """Its number; -1: it has none (``getOrdinal``)."""
+    name, _, number = pod.name.rpartition("-")
+    return int(number) if name == of.name and number.isascii() and number.isdigit() else -1
+
+
+def _partition(held: StatefulSet) -> int:
+    rolling = held.spec.update_strategy.rolling_update
+    return (rolling.partition or 0) if rolling is not None else 0
 
 
 class DaemonSets(Controller):
