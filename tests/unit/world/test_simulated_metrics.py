@@ -251,6 +251,18 @@ def test_columns_tell_what_objects_tell() -> None:
             assert rows(columns) == rows(told)
 
 
+def test_nothing_is_told_of_pods_without_containers() -> None:
+    bare = {"metadata": {"labels": {"app": "bare"}}, "spec": {"containers": []}}
+    world = world_of(deployment(replicas=2), deployment("bare", replicas=2, spec={"template": bare}))
+    for name in ("web", "bare"):
+        world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
+    run(world, 30)
+    for selector, pods in (("", 2), ("app=bare", 0)):
+        asked = GetMetric(api="resource", namespace="shop", selector=selector)
+        assert len(world.metrics.get(asked).items) == pods  # type: ignore[union-attr]  # a list
+        assert len(world.metrics.get(replace(asked, columns=True)).keys) == pods  # type: ignore[union-attr]
+
+
 def test_what_two_ask_of_the_same_pods_is_put_together_once() -> None:
     world = world_of(deployment(replicas=2), deployment("api", replicas=1))
     for name in ("web", "api"):

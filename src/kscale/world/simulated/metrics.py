@@ -217,7 +217,7 @@ class SimulatedMetrics:
             if of_key is None or not of_key.complete or of_key.changes != changes(key):
                 of_key = self._rows_of(key, last.at)
             for rows in of_key.rows:
-                if selector is None or selector.matches(rows.labels or {}):
+                if rows.containers and (selector is None or selector.matches(rows.labels or {})):
                     parts.append((rows, names))
                     namespaces.append(key[1])
                     values.append(told)
@@ -309,7 +309,7 @@ class SimulatedMetrics:
 
     def _pod_metrics(self, pod: Pod, used: Mapping[str, int], at: Moment) -> PodMetrics | None:
         usage = {name: _quantity(name, used[name]) for name in _RESOURCES if name in used}
-        if not usage:
+        if not usage or not pod.spec.containers:
             return None
         first, *others = pod.spec.containers
         nothing = {name: _quantity(name, 0) for name in usage}
