@@ -257,10 +257,10 @@ def test_nothing_is_told_of_pods_without_containers() -> None:
     for name in ("web", "bare"):
         world.load.usage["Deployment", "shop", name] = {"cpu": Usage(signal=Signal.constant(1000))}
     run(world, 30)
-    for selector, pods in (("", 2), ("app=bare", 0)):
+    for selector, told in (("", 2), ("app=bare", 0)):
         asked = GetMetric(api="resource", namespace="shop", selector=selector)
-        assert len(world.metrics.get(asked).items) == pods  # type: ignore[union-attr]  # a list
-        assert len(world.metrics.get(replace(asked, columns=True)).keys) == pods  # type: ignore[union-attr]
+        assert len(world.metrics.get(asked).items) == told  # type: ignore[union-attr]  # a list
+        assert len(world.metrics.get(replace(asked, columns=True)).keys) == told  # type: ignore[union-attr]
 
 
 def test_what_two_ask_of_the_same_pods_is_put_together_once() -> None:
