@@ -55,7 +55,7 @@ def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quali
 
     Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used compares
     with what was recommended. What is more than 146 years from 1970 (a time that was never set is, too) is refused as
-    what comes out of order; upstream takes some of it, and recommends nothing of use for the container from then on.
+    what comes out of order; upstream has no such bounds.
     """
     resolved = _resolved(state, usage.containers, now)
     slot = np.empty(len(usage), np.int32)
