@@ -353,6 +353,39 @@ def test_a_target_that_only_has_a_scale() -> None:
     against(case)
 
 
+def test_which_kinds_are_served_is_asked_every_five_minutes_and_what_was_known_stays() -> None:
+    async def case(api: FakeApi) -> None:
+        rollouts = api.server.served.pop("rollouts.argoproj.io")
+        rollout = ("Rollout", "argoproj.io/v1alpha1")
+        api.server.put(VPAS, autoscaler("r", kind=rollout[0], api=rollout[1]))
+
+        def supported() -> bool:
+            return "ConfigUnsupported" not in conditions(api, "r")
+
+        def asked() -> int:
+            return api.server.asked("GET").count("/apis")
+
+        async with running(api, building()):
+            await asyncio.sleep(MINUTE + 1)
+            assert not supported()
+            api.server.served["rollouts.argoproj.io"] = rollouts
+            cluster(api, "r", pods=0)
+            api.server.put("rollouts.argoproj.io", workload("r", kind=rollout[0], api=rollout[1]))
+            await asyncio.sleep(3 * MINUTE)
+            assert not supported()
+            assert asked() == 1
+            await asyncio.sleep(2 * MINUTE)
+            assert supported()
+            assert asked() == 2
+            refusal = Answer(503, {}, json.dumps(status(503, "ServiceUnavailable", "no")).encode())
+            api.server.fault = lambda call: refusal if call.path == "/apis" else None
+            await asyncio.sleep(10 * MINUTE)
+            assert supported()
+            assert asked() > 5  # again and again, until there is an answer
+
+    against(case)
+
+
 def test_orphaned_checkpoints_are_deleted() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
