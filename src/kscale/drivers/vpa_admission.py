@@ -45,6 +45,8 @@ ADMISSION_METRICS: Final = tuple(
 """What it observes."""
 _BEFORE_REGISTRATION: Final = 10 * SECOND
 _LOOK: Final = SECOND
+_FIRST_LOOK: Final = 5 * SECOND
+"""How long pods of well-known controllers wait at most for others to be found out about."""
 _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
 
 
@@ -75,7 +77,7 @@ class AdmissionController:
         # Scales are asked for once: upstream's admission controller never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self.known = asyncio.Event()
-        """Everything that it answers from has been listed, and which kinds are served has been asked."""
+        """Everything that it answers from has been listed, and which kinds are served is known, or cannot be told."""
         self._namespace, self._holder, self._ca, self._reload = namespace, holder, ca, reload
         self._begun: Moment | None = None
         self._looks: Ticker | None = None
@@ -163,7 +165,10 @@ class AdmissionController:
     def steps(self, sight: bytes | None, now: Moment) -> Steps[None]:
         """What is due."""
         progress = Progress(now)
-        yield from self._feed.discover_steps(progress)
+        if self.known.is_set():
+            yield from self._feed.discover_steps(progress)
+        else:
+            yield from self._feed.discover_steps(progress, _FIRST_LOOK)
         if self._renewals is None or self._looks is None:
             if self._begun is None or now < self._begun + self._before_renewals:
                 return

@@ -64,16 +64,16 @@ class ControllerFeed:
                 self.controllers.apply(item)
         return self.controllers
 
-    def discover_steps(self, progress: Progress) -> StepsOf[Within, None]:
+    def discover_steps(self, progress: Progress, longest: int = _LONGEST) -> StepsOf[Within, None]:
         """Asks which kinds are served, unless that was done in the last five minutes (upstream resets its mapper so
-        often). Where that fails, what was known stays."""
+        often). Where that fails, or takes the ``longest``, what was known stays."""
         if self._discovered != ZERO_TIME and progress.now < self._discovered + _KINDS_FORGOTTEN:
             return
 
         def discover(now: Moment) -> StepsOf[Discover, Outcome]:
             return (yield from Progress(now).act(Discover()))
 
-        found: Outcome = yield from progress.within(_LONGEST, discover)
+        found: Outcome = yield from progress.within(longest, discover)
         if found.error is not None:
             _log.warning("Cannot discover which kinds are served: %s", found.error.message)
             return

@@ -101,7 +101,8 @@ def test_it_registers_after_ten_seconds_and_says_that_it_lives() -> None:
     against(case)
 
 
-def test_it_answers_once_it_knows_which_kinds_are_served() -> None:
+@pytest.mark.parametrize(("takes", "waits"), [(3, 3), (60, 5)])
+def test_it_answers_once_it_knows_which_kinds_are_served_or_after_five_seconds(takes: int, waits: int) -> None:
     """Until then, of a target that only has a scale nothing could be found out."""
 
     async def case(api: FakeApi) -> None:
@@ -109,16 +110,18 @@ def test_it_answers_once_it_knows_which_kinds_are_served() -> None:
 
         async def slow(call: Call) -> Answer:
             if call.path == "/apis":
-                await asyncio.sleep(5)
+                await asyncio.sleep(takes)
             return await asked(call)
 
         api.server.call = slow  # type: ignore[method-assign]
         async with running(api, building()) as run:
-            for seconds, known in ((4, False), (2, True)):
+            for seconds, known in ((waits - 0.5, False), (1, True)):
                 await asyncio.sleep(seconds)
                 assert isinstance(run.driver, AdmissionController)
                 assert run.driver.known.is_set() is known
-            await asyncio.sleep(3)
+            if takes > waits:
+                return
+            await asyncio.sleep(8.5 - waits)
             assert not api.server.all(HOOKS)
             await asyncio.sleep(2)
             assert hook(api)
