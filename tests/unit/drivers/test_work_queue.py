@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,7 +92,7 @@ def test_all_that_is_ready_is_taken_as_one_by_one() -> None:
 
 @given(st.data())
 def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) -> None:
-    """Added at once, later, or by the end of work; some of them sooner; the clock is set; asked when the next is due."""
+    """Added at once, later, or by the end of work; some of them sooner; the clock is set."""
     one, all_ = WorkQueue("q"), WorkQueue("q")
     at, taken = NOW, list[str]()
     seconds, some = st.integers(0, 6), st.lists(st.sampled_from("abcde"), unique=True)
@@ -116,7 +118,7 @@ def test_keys_that_come_up_together_do_as_each_would_alone(data: st.DataObject) 
                 all_.done_until(over, due, at)
         assert one.next_due() == all_.next_due()
         assert one.waiting(at) == all_.waiting(at)
-        assert list(iter(lambda: one.take(at), None)) == all_.take_all(at)
+        assert list(iter(partial(one.take, at), None)) == all_.take_all(at)
         assert one.working == all_.working
         assert counted(one, at) == counted(all_, at)
         taken = sorted(all_.working)
