@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.effects import Action, ApiError, GetMetric, GetScale, List, Patch
+from kscale.effects import Action, ApiError, GetMetric, GetScale, List, Patch, to_text
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.autoscaling import Scale
 from kscale.objects.core import Pod
@@ -26,10 +26,14 @@ from kscale.vpa import (
     RecommenderRound,
     RecommenderState,
     ScaleCache,
+    fork_state,
     pod_changes,
     recommender_steps,
     run_once,
+    save_state,
 )
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, Usage, UsageError, add_usage
+from kscale.vpa.recommender.metrics_sources import usage_of_pods
 from unit.vpa.builders import container, controller, owned, pod, seen, vpa
 from unit.vpa.worlds import World, counted, refusing
 
@@ -119,6 +123,63 @@ def test_the_plain_call_says_what_it_would_have_done() -> None:
     assert (other.actions, other.observations) == ([], [])
     assert world.actions == result.actions
     assert msgspec.structs.replace(result, actions=[], observations=[]) == other
+
+
+def test_rounds_that_follow_others_recommend_what_one_does_that_remembers_nothing_of_them() -> None:
+    """Usage stays, and changes; so do a policy, who is selected, and who is there. A copy has only the state."""
+    state, apps = RecommenderState(), ("x", "y", "z")
+    vpas = {app: named(f"vpa-{app}", app) for app in apps}
+    pods = [pod(container("c"), name=app, labels={"app": app}) for app in apps]
+    found = []
+    for number in range(9):
+        at = T0 + number * 60 * SECOND
+        if number == 3:
+            policy = [{"containerName": "*", "controlledResources": ["memory"], "maxAllowed": {"memory": "400Mi"}}]
+            vpas["y"] = named("vpa-y", "y", policies=policy)
+        if number == 6:
+            pods = [*pods, pod(container("c"), container("d"), name="more", labels={"app": "x"})]
+        if number == 7:
+            del vpas["z"]
+        cpu = "2" if number > 4 else "100m"
+        usages = [] if number == 2 else [usage_of_pods([usage(app, cpu, to_text(at) or "") for app in apps])]
+        given = RecommenderRound(vpas=[*vpas.values()], pods=seen(*pods), controllers=sets(*apps), usage=usages)
+        anew = run_once(fork_state(state), given, now=at)
+        result = run_once(state, given, now=at)
+        assert result == anew
+        found.append({each.name: each.recommendation for each in result.vpas})
+        for app, each in zip(vpas, result.vpas, strict=True):
+            status = from_dict(to_dict(each.status), VerticalPodAutoscalerStatus)
+            vpas[app] = msgspec.structs.replace(vpas[app], status=status)
+    assert found[2]["vpa-x"] is found[1]["vpa-x"]  # nothing was used in between
+    assert found[1]["vpa-x"] != found[5]["vpa-x"]
+
+
+@pytest.mark.parametrize("late", [set(), {2}, {1, 2}])
+def test_samples_that_take_turns_are_those_of_each_kind(late: set[int]) -> None:
+    """What is refused comes back in the order of the list, and the rest is taken in."""
+    options = RecommenderOptions()
+    one, other = RecommenderState(options), RecommenderState(options)
+    for state in (one, other):
+        for name in "abc":
+            made = state.add_pod("default", name, {"app": name}, "Running", T0)
+            state.add_container(made, "c", T0)
+    for minute in (1, 2):
+        times = [T0 if minute == 2 and i in late else T0 + minute * 60 * SECOND for i in range(3)]
+        items = [
+            usage(name, f"{i + minute}", to_text(at) or "")
+            for i, (name, at) in enumerate(zip("abc", times, strict=True))
+        ]
+        whole = usage_of_pods(items)
+        errors = add_usage(one, whole, T0)
+        columns = whole.container, whole.time, whole.value
+        apart: list[UsageError] = []
+        for kind in (CPU_SAMPLE, MEMORY_SAMPLE):
+            apart += add_usage(other, Usage(whole.containers, *(each[kind::2] for each in columns), kind), T0)
+        assert sorted(errors) == sorted(apart)
+        assert [(error.pod, error.resource) for error in errors] == [
+            ("abc"[i], resource) for i in sorted(late) if minute == 2 for resource in ("cpu", "memory")
+        ]
+    assert save_state(one) == save_state(other)
 
 
 # -- VPAs ------------------------------------------------------------------------------------------------------
