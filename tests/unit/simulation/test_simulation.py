@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kscale import InputError
@@ -17,9 +20,11 @@ from kscale.cli.commands.simulate import simulation_view
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import SECOND
-from kscale.objects.quantity import Quantity
+from kscale.objects.quantity import Quantity, QuantityError
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
+from kscale.simulation.scenario import SignalEntry
+from kscale.simulation.values import Values
 from unit.cli.support import kscale
 from unit.drivers.vpa_world import autoscaler
 from unit.world.simulated_cases import pod_template, workload
@@ -273,6 +278,29 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
         "not a quantity",
     ),
     (
+        lambda s: s.update(
+            load=[{"workload": "Deployment/shop/web", "total": {"cpu": {"steps": [["0s", 1], ["1", 2]]}}}]
+        ),
+        "load[0].total.cpu.steps[1]",
+        "invalid duration",
+    ),
+    (
+        lambda s: s.update(
+            load=[
+                {"workload": "Deployment/shop/web", "perPod": {"cpu": {"steps": [["0s", 1], ["1s", -2], ["2s", "x"]]}}}
+            ]
+        ),
+        "load[0].perPod.cpu.steps[1]",
+        "-2.0 is out of range",
+    ),
+    (
+        lambda s: s.update(
+            load=[{"workload": "Deployment/shop/web", "perPod": {"cpu": {"steps": [["0s", 1], ["1s", "1 "]]}}}]
+        ),
+        "load[0].perPod.cpu.steps[1]",
+        "is not a quantity",
+    ),
+    (
         lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": "9E"}}]),
         "load[0].total.cpu",
         "9E is out of range",
@@ -348,6 +376,34 @@ def test_mistakes_are_told_by_name(
     change(data)
     found = problems(data, tmp_path)
     assert [name for name, text in found if message in text] == [field]
+
+
+@given(
+    st.from_regex(r"[0-9]{0,17}\.?[0-9]{0,5}", fullmatch=True) | st.floats(0, 1e17) | st.integers(0, 10**17).map(float)
+)
+@example("4611686018427387")
+@example("999999999999999.999")
+def test_plain_amounts_are_those_of_quantities(given_: str | float) -> None:
+    values = Values("", Path(), 0)
+    found = values.milli(given_, "f")
+    try:
+        expected = Quantity(str(given_))
+    except QuantityError:
+        assert (found, [each.field for each in values.problems]) == (0, ["f"])
+        return
+    fits = expected < Quantity("4611686018427387")
+    assert (found, bool(values.problems)) == (expected.milli_value() if fits else 0, not fits)
+
+
+@pytest.mark.parametrize("scale", ["1", "0.3", 2, 1.5, "1/3"])
+def test_steps_are_scaled_exactly(scale: str | float) -> None:
+    amounts = [0.001, "7m", 12.345, "3", 10**9]
+    entry = SignalEntry(steps=[(f"{i}s", each) for i, each in enumerate(amounts)], scale=scale)
+    values = Values("", Path(), 0)
+    signal = values.signal(entry, "f")
+    milli = [1, 7, 12_345, 3_000, 10**12]
+    assert [signal.at(i * SECOND) for i in range(5)] == [int(each * Fraction(str(scale))) for each in milli]
+    assert not values.problems
 
 
 def test_a_file_that_is_no_scenario(tmp_path: Path) -> None:
