@@ -26,6 +26,7 @@ from kscale.effects import (
     GetScale,
     List,
     Moment,
+    Observation,
     Observe,
     Outcome,
     Progress,
@@ -34,7 +35,7 @@ from kscale.effects import (
 )
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.calculation import Replicas
-from kscale.hpa.decided import UNCHANGED, Concluded, Decided, Remeasured
+from kscale.hpa.decided import UNCHANGED, Decided, Remeasured
 from kscale.hpa.decided_rows import DecidedRow
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.encode import Chosen, Encoded, Observed, choose, keys_of
@@ -138,7 +139,7 @@ class _Batch:
         self.until: Moment | None = None
         self.slow: list[str] = []
         self.at = now
-        self.concluded: dict[int, Concluded] = {}
+        self.concluded: dict[int, DecidedRow] = {}
 
     def run(self) -> Steps[Reconciled]:
         """The whole."""
@@ -214,12 +215,11 @@ class _Batch:
             if known is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
                 continue
             target, hpa = TargetScale(scale, self.chosen.references.resources[row][0]), self.hpas[row]
-            replicas = self.replicas[slice(*self.metrics[row])]
-            if known.concludes(hpa, target, replicas, self.normalized[row]):
-                if replicas == known.replicas:
+            if known.concludes(hpa, target, self.replicas[row], self.normalized[row]):
+                if self.replicas[row] == known.replicas:
                     found[row] = known.again(hpa)
                 else:
-                    self.concluded[row] = known.concluded
+                    self.concluded[row] = known
         return found
 
     def _begin(self, row: int) -> Running:
@@ -227,21 +227,20 @@ class _Batch:
         known, hpa = self._known(row), self.hpas[row]
         rescales = self.rescales[row]
         if known is not None and not rescales:
-            target = TargetScale(known.scale, self.chosen.references.resources[row][0])
-            state = _registered(self.chosen.rest[row])
+            state, last = _registered(self.chosen.rest[row]), self.concluded.get(row)
             decided: Decided | Remeasured
-            concluded = self.concluded.get(row)
-            if concluded is None:
-                decided = Decided(hpa, state, known, target, now=self.at, options=self.options)
-                concluded = decided.concluded
+            counted: Sequence[Observation]
+            if last is None:
+                target = TargetScale(known.scale, self.chosen.references.resources[row][0])
+                decided = first = Decided(hpa, state, known, target, now=self.at, options=self.options)
+                concluded, counted = first.concluded, [*first.observations, *UNCHANGED]
             else:
+                target, concluded, counted = last.target, last.concluded, last.observations
                 decided = Remeasured(hpa, state, known, concluded, now=self.at, options=self.options)
             out = Running(row, decided.write(), self.at, [], decided.observations, by_columns=True)
-            counted = [*decided.observations, *UNCHANGED]
-            replicas = self.replicas[slice(*self.metrics[row])]
-            self.rows[row] = DecidedRow(hpa, target, replicas, self.normalized[row], None, counted, concluded)
+            self.rows[row] = DecidedRow(hpa, target, self.replicas[row], self.normalized[row], None, counted, concluded)
             if not decided.writes:
-                out.observations, out.record = counted, decided.ended()
+                out.observations, out.record = list(counted), decided.ended()
                 out.begun = True
         else:
             steps = reconcile(
@@ -264,10 +263,10 @@ class _Batch:
         targets = self.given.targets
         plain = decisions.by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
         self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
-        self.metrics = list(zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True))
-        self.replicas = list(
-            zip(columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist(), strict=True)
-        )
+        said = columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist()
+        of_metrics = list(zip(*said, strict=True))
+        ends = zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True)
+        self.replicas = [of_metrics[begin:end] for begin, end in ends]
         self.normalized = decisions.normalized().rows()
 
     def _known(self, row: int) -> Known | None:
@@ -276,8 +275,9 @@ class _Batch:
         scale = self.given.scales[row]
         if not self.plain[row] or isinstance(scale, ApiError):
             return None
-        found = self.replicas[slice(*self.metrics[row])]
-        replicas = [Replicas(replicas=size, utilization=percent, usage=usage) for size, percent, usage in found]
+        replicas = [
+            Replicas(replicas=size, utilization=percent, usage=usage) for size, percent, usage in self.replicas[row]
+        ]
         normalized = self.normalized[row]
         if self.rescales[row]:
             past = self.decisions.memory.histories.past

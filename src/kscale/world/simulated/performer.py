@@ -58,6 +58,7 @@ __all__ = ["Fault", "SimulatedPerformer"]
 _KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
 _STATUS_IN_WHOLE: Final = frozenset({"Pod", "VerticalPodAutoscalerCheckpoint"})
 """Kinds whose status is written with the rest: pods (only this world writes theirs), and what has no sub-resource."""
+_SAID: Final = frozenset({Emit, Observe})
 _WITHOUT_QUANTITIES: Final = VerticalPodAutoscalerCheckpointStatus
 """Statuses that are read as they were written."""
 
@@ -91,7 +92,7 @@ class SimulatedPerformer:
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
         """Carries an action out. What is refused is an outcome with an error."""
-        if isinstance(action, (Emit, Observe)):
+        if type(action) in _SAID:
             return Outcome(at=now)  # for whoever is between this and the driver
         fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
         if isinstance(fault, ApiError):
