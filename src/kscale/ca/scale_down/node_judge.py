@@ -129,6 +129,12 @@ class _Known:
         if last.nodes is self.nodes and last.columns is self.columns and same_groups:
             self.verdicts = last.verdicts
             return
+        if last.nodes is self.nodes and last.index is self.index and same_groups:  # then pods alone may be others
+            self.verdicts = [*last.verdicts]
+            others = np.flatnonzero(~self._same_sums(last, np.arange(len(self.nodes)))).tolist()
+            for n in (*others, *(self.index[name] for name in self.errors if name in self.index)):
+                self.verdicts[n] = None
+            return
         rows: Sequence[int] = range(len(self.nodes))
         if last.index is not self.index:
             rows = [last.index.get(name, -1) for name in self.names]

@@ -137,10 +137,13 @@ def _moments(state: LoopState) -> set[Moment]:
             continue  # a status only shows what stands elsewhere
         elif isinstance(value, msgspec.Struct):
             left += [getattr(value, field) for field in value.__struct_fields__]
-        elif isinstance(value, dict):
-            left += value.values()
-        elif isinstance(value, list | tuple | set | frozenset):
-            left += value
+        elif isinstance(value, dict | list | tuple | set | frozenset):
+            each = value.values() if isinstance(value, dict) else value
+            kinds = set(map(type, each))
+            if kinds == {int}:  # of what there is most all are moments, or names
+                found.update(filter(_A_MOMENT.__le__, each))
+            elif kinds != {str}:
+                left += each
     return found
 
 
