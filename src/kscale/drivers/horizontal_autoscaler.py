@@ -225,16 +225,17 @@ class HorizontalAutoscaler:
             self._scales.pop(key, None)
             self._rivals.forget(key)
             self._apart.forget(key)
-        due: list[HorizontalPodAutoscaler] = []
+        by_key: dict[str, HorizontalPodAutoscaler] = {}
         for hpa in sight.hpas:
             key = hpa.key
             if self._take_over or not self._rivals.has(hpa, key, now):
                 kept = controller.kept.rest(key)
-                if kept is None or not _is_behind(hpa, kept, sight.version):
-                    due.append(hpa)
+                if kept is None or kept.written is None or not _is_behind(hpa, kept, sight.version):
+                    by_key[key] = hpa
                     continue
                 yield from reconcile(hpa, kept, now=now, options=self.options, seen_version=sight.version)
             controller.left_alone(key, now=now)
+        due = [*by_key.values()]
         mapper = self._mapper
         if due:
             mapper = yield from self._kinds(progress, due)
@@ -259,8 +260,8 @@ class HorizontalAutoscaler:
             controller.done_all(found, now=now, ended=(yield from progress.clock()))
             self._apart.note_late(found.late, now)
             self._apart.note_slow(found.slow)
-            if self._repeats and len(due) == len(sight.scales) and not sight.gone:
-                self._last = _Round({hpa.key: hpa for hpa in due}, found, found.at - now)
+            if self._repeats and len(due) == len(by_key) == len(sight.scales) and not sight.gone:
+                self._last = _Round(by_key, found, found.at - now)
             for key, problem in found.problems.items():
                 _log.error(CANNOT_BE_RECONCILED, key, problem)
         if sight.hpas or sight.gone:

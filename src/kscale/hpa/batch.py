@@ -129,7 +129,7 @@ class _Batch:
         before: Reconciled | None,
     ) -> None:
         self.hpas, self.kept, self.before = hpas, kept, before
-        self.keys: Sequence[str] = keys_of(hpas)
+        self.keys: Sequence[str] = keys_of(hpas, None if before is None else before.chosen.observed)
         self.pods = batch_pods(pods)
         self.scales: dict[str, Any] = dict(scales)
         self.watched = frozenset(scales)

@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _api_text
+from kscale._native import _api_text, _names
 from kscale.hpa.batch_pods import SelectedPods
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
@@ -88,9 +88,17 @@ class BatchSelectors:
             keys is self._keys
             and selectors is self._others
             and (selectors is None or selectors.version == self._version)
-            and (any(rest is each for each in self._rests) or _select_alike(rest, self._rests[0]))
+            and (any(rest is each for each in self._rests) or self._says_the_same(rest))
             and np.array_equal(metrics, self._metrics)
             and (texts is self.texts or texts == self.texts)
+        )
+
+    def _says_the_same(self, rest: Sequence[HPAState]) -> bool:
+        """Whether states say of selectors what those did that this came of."""
+        known = self._rests[0]
+        return len(rest) == len(known) and all(
+            rest[row].registered == known[row].registered and rest[row].selector == known[row].selector
+            for row in _names.other_objects([*rest], [*known]).tolist()
         )
 
     def _registered(
@@ -171,14 +179,6 @@ class BatchSelectors:
         if not undecided and settled:  # of what came of them the same comes again
             self._rests[1:] = [out]
         return out
-
-
-def _select_alike(one: Sequence[HPAState], other: Sequence[HPAState]) -> bool:
-    """Whether states, those of the same HPAs, say the same of selectors."""
-    return all(
-        mine is theirs or (mine.registered == theirs.registered and mine.selector == theirs.selector)
-        for mine, theirs in zip(one, other, strict=True)
-    )
 
 
 def _is_valid(selector: str) -> bool:

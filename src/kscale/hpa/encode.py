@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _reconcile
+from kscale._native import _names, _reconcile
 from kscale.effects import ApiError, GetMetric
 from kscale.errors import InputError
 from kscale.hpa.batch_metrics import MetricTargets, ask_metrics
@@ -145,8 +145,13 @@ class Encoded:
         return joined.answer(self.selected, int(self.group[row]), asked)
 
 
-def keys_of(hpas: Sequence[HorizontalPodAutoscaler]) -> list[str]:
-    """``namespace/name`` of each. Raises :class:`~kscale.errors.InputError` for one that comes twice."""
+def keys_of(hpas: Sequence[HorizontalPodAutoscaler], before: Observed | None = None) -> Sequence[str]:
+    """``namespace/name`` of each; ``before``: of those that are the very same objects they are known. Raises
+    :class:`~kscale.errors.InputError` for one that comes twice."""
+    if before is not None and len(before.given) == len(hpas):
+        others = _names.other_objects([*hpas], before.given).tolist()
+        if all(before.keys[row] == "/".join(_name(hpas[row])) for row in others):
+            return before.keys
     keys = list(map("/".join, map(_name, hpas)))
     if len(set(keys)) != len(keys):
         again = [key for key, count in Counter(keys).items() if count > 1]

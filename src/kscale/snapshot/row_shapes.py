@@ -34,11 +34,12 @@ def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
 
 def alike(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """int32[n]: equal numbers for pods of one shape that were told to stop at the same moment, or not at all."""
-    found, _ = numbered(shapes_of(table, rows))
+    found = shapes_of(table, rows)
     deleted = table.column("deleted")[rows]
     told = np.flatnonzero(deleted != ZERO_TIME)
     if not len(told):
         return found
+    found, _ = numbered(found)
     _, pairs = np.unique(np.stack([found[told], deleted[told]]), axis=1, return_inverse=True)
     found = found.copy()
     found[told] = len(rows) + pairs.reshape(-1)

@@ -58,7 +58,10 @@ def _group(name: str, groups: Groups) -> NodeGroup | None:
 def prefilter(names: Sequence[str], groups: Groups) -> list[str]:
     """The nodes whose group is known and larger than its minimum, in order."""
     large = {group.id for group in groups if group.target_size_error is None and group.size > group.min_size}
-    return [name for name, group in zip(names, groups.ids_of_nodes(names), strict=True) if group in large]
+    ids = groups.ids_of_nodes(names)
+    if large.issuperset(ids):
+        return [*names]
+    return [name for name, group in zip(names, ids, strict=True) if group in large]
 
 
 def tiers_of(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:

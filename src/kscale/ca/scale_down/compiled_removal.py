@@ -50,23 +50,27 @@ class CompiledRemoval:
 
 
 class _Untouched:
-    """What was compiled for a snapshot last, as no simulator has changed it; kept with the snapshot."""
+    """What was compiled for a snapshot last, as no simulator has changed it; kept with the snapshot. ``asked``: it was
+    asked for once, which is all for most snapshots: who asks first gets what was compiled itself."""
 
     def __init__(self) -> None:
+        self.asked = False
         self.last: tuple[SchedulerProfile | None, CompiledRemoval] | None = None
 
 
 def compiled_removal(
     snapshot: Snapshot, profile: SchedulerProfile | None, more: Sequence[PodRecord] = ()
 ) -> CompiledRemoval:
-    """The placed pods of a snapshot, compiled once for all simulators that begin with them alone; and ``more``."""
+    """The placed pods of a snapshot, compiled for one simulator that begins with them alone, and once for all others;
+    and ``more``."""
     if more:
         return CompiledRemoval(snapshot, MovingPods(snapshot, more), profile)
     kept = snapshot.memo.of(_Untouched, _Untouched)
     if kept.last is not None and kept.last[0] == profile:
         return kept.last[1].copy()
     made = CompiledRemoval(snapshot, moving_pods(snapshot), profile)
-    if made.session.has_ledger:
+    asked, kept.asked = kept.asked, True
+    if made.session.has_ledger or not asked:
         return made
     kept.last = profile, made
     return made.copy()

@@ -82,6 +82,19 @@ class _Rows:
     """By resources: of these pods, without times and amounts."""
 
 
+class _Told(NamedTuple):
+    """What is told of what a workload ``used``: of which resources, and how much of each."""
+
+    used: Mapping[str, int]
+    names: tuple[str, ...]
+    values: Mapping[str, int]
+
+    @classmethod
+    def of(cls, used: Mapping[str, int]) -> _Told:
+        names = tuple(str(name) for name in _RESOURCES if name in used)
+        return cls(used, names, {name: used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names})
+
+
 class _Known(NamedTuple):
     """The pods of a workload as they were after so many changes; ``complete``: all that run ran at that moment."""
 
@@ -135,6 +148,7 @@ class SimulatedMetrics:
         self._load, self._time, self.pipeline = load, time, pipeline
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _Known] = {}
+        self._told: dict[Key, _Told] = {}
         self._joined: dict[GetMetric, _Joined] = {}
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME
@@ -209,18 +223,19 @@ class SimulatedMetrics:
         values: list[Mapping[str, int]] = []
         changes = self._load.pods.changes
         for key, used in last.used.items():
-            names = [name for name in _RESOURCES if name in used]
-            if not names or (asked.namespace and key[1] != asked.namespace):
+            told = self._told.get(key)
+            if told is None or told.used is not used:
+                told = self._told[key] = _Told.of(used)
+            if not told.names or (asked.namespace and key[1] != asked.namespace):
                 continue
-            told = {str(name): used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names}
             of_key = self._rows.get(key)
             if of_key is None or not of_key.complete or of_key.changes != changes(key):
                 of_key = self._rows_of(key, last.at)
             for rows in of_key.rows:
                 if rows.containers and (selector is None or selector.matches(rows.labels or {})):
-                    parts.append((rows, names))
+                    parts.append((rows, told.names))
                     namespaces.append(key[1])
-                    values.append(told)
+                    values.append(told.values)
         if not parts:
             return PodUsage.of([])
         known = before = self._joined.pop(asked, None)
