@@ -195,9 +195,10 @@ class _Batch:
         return frozenset([*scales, *(self.chosen.rows_that_ask(asked) if asked else ())])
 
     def _register(self) -> None:
-        """The selectors of all, before any machine looks for rivals."""
+        """The selectors of all, before any machine looks for rivals; those of the last batch are there, if nobody has
+        changed any since."""
         if self.before is not None and self.before.chosen.selectors is self.chosen.selectors:
-            return  # as they are there since the last batch: nothing has happened to them
+            return
         for row in np.flatnonzero(self.chosen.group >= 0).tolist():
             metadata = self.hpas[row].metadata
             self.selectors.put_if_present(metadata.namespace, metadata.name, self.chosen.selector(row))

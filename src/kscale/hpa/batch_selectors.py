@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _api_text, _names
+from kscale.effects import GetMetric
 from kscale.hpa.batch_pods import SelectedPods
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
@@ -47,6 +48,8 @@ class BatchSelectors:
         self._version = None if selectors is None else selectors.version
         self._rests = [rest]
         self._errors: tuple[SelectedPods, NDArray[np.uint8]] | None = None
+        self.asked: tuple[object, NDArray[np.int64], NDArray[np.int32], list[GetMetric]] | None = None
+        """Which metrics were asked for last: of which lists of metrics, groups, and list of each."""
         names = list(map(_name, hpas))
         error, legacy = self._error, self.legacy
         numbers: dict[tuple[str, str], int] = {}

@@ -198,7 +198,16 @@ class Chosen:
 
     def questions(self) -> list[GetMetric]:
         """What the metrics APIs have to be asked; see :func:`~kscale.hpa.batch_questions.questions`."""
-        return questions(self.at, self.specs, self.selectors.wanted)
+        at, metrics, known = self.at, self.specs.metrics[self.at.row], self.selectors.asked
+        if (
+            known is None
+            or known[0] is not self.specs.metric_lists
+            or not np.array_equal(known[1], at.group)
+            or not np.array_equal(known[2], metrics)
+        ):
+            asked = questions(at, self.specs, self.selectors.wanted)
+            known = self.selectors.asked = self.specs.metric_lists, at.group, metrics, asked
+        return known[3]
 
     def rows_that_ask(self, some: Collection[GetMetric]) -> Iterator[int]:
         """The rows of HPAs that need the answer to one of some questions."""
