@@ -7,6 +7,8 @@ blocks anew; read the difference before you commit it.
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import re
 import shlex
@@ -46,6 +48,52 @@ SHOWN = [
 def test_what_is_shown_was_run(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert run(line).rstrip("\n").splitlines() == output.rstrip("\n").splitlines()
+
+
+def shown(page: str, line: str) -> list[str]:
+    """What stands below a command line whose words go to stderr."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (block,) = re.findall(rf"^( *)\$ {re.escape(line)}\n((?:\1(?!\$ |```).+\n)+)", text, re.MULTILINE)
+    return [each.removeprefix(block[0]) for each in block[1].splitlines()]
+
+
+def test_an_error_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    nodes = [{"kind": "Node", "metadata": {"name": f"n{i}"}, "status": {"allocatable": amounts}} for i in range(17)]
+    pods = [
+        {
+            "kind": "Pod",
+            "metadata": {"name": f"web-{i}", "namespace": "team-a"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1O0m" if i == 3 else "100m"}}}]},
+        }
+        for i in range(3, 398)
+    ]
+    items = [{"apiVersion": "v1", **each} for each in (*nodes, *pods)]
+    Path("broken.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    line = "kscale estimate -f broken.json"
+    found = kscale(*shlex.split(line)[1:])
+    assert found.code == 2
+    assert found.stderr.splitlines() == shown("cli.md", line)
+
+
+def test_the_example_is_what_the_page_generates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "kscale generate --nodes 40 --pods 600 --seed 0 --lean --to cluster.json.gz --groups groups.yaml"
+    found = kscale(*shlex.split(line)[1:])
+    assert found.code == 0
+    assert found.stderr.splitlines() == shown("generate.md", line)
+    with gzip.open("cluster.json.gz") as made, gzip.open(ROOT / "examples" / "cluster.json.gz") as bundled:
+        assert made.read() == bundled.read()
+    assert Path("groups.yaml").read_text() == (ROOT / "examples" / "groups.yaml").read_text()
+
+
+PROMPT = re.compile(r"^ *\$ kscale", re.MULTILINE)
+
+
+def test_no_page_shows_what_is_not_run() -> None:
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md") if PROMPT.search(page.read_text())}
+    assert pages == {*SHOWING, "generate"}
 
 
 def test_the_demo_installs_what_the_answer_in_the_readme_takes() -> None:
