@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from kscale.drivers.apart import CANNOT_BE_RECONCILED, Apart
+from kscale.drivers.discovery import discover_steps
 from kscale.drivers.horizontal import HorizontalController, Tombstone
 from kscale.drivers.queue_metrics import QUEUE_METRICS
 from kscale.drivers.rivals import Rivals
@@ -21,7 +22,6 @@ from kscale.effects import (
     LAST_TIME,
     SECOND,
     ZERO_TIME,
-    Discover,
     Metric,
     Moment,
     Observation,
@@ -53,6 +53,7 @@ NAME: Final = "horizontal-pod-autoscaler"
 _KIND: Final = "HorizontalPodAutoscaler"
 _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
 _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
+_KINDS_WITHIN: Final = 5 * SECOND  # those of usual kinds wait for it, too
 _OBJECTS: Final = 50  # what a round makes of one HPA, nearly all of which it lets go of at its end, are not so many
 _LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
 
@@ -313,12 +314,12 @@ class HorizontalAutoscaler:
 
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
         """What kinds are served as. What every server has is not asked for; the rest is forgotten after half a minute,
-        what is not there too."""
+        what is not there too. Where it cannot be told, or not soon, what was known stays."""
         if are_usual(due):
             return self._mapper
         tick = progress.now // _KINDS_FORGOTTEN
         if tick != self._mapper_tick:
-            outcome = yield from progress.act(Discover())
+            outcome = yield from discover_steps(progress, _KINDS_WITHIN)
             if outcome.error is not None:
                 _log.error("what is served cannot be told: %s", outcome.error.message)
             else:

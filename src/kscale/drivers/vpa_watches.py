@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kscale.effects import SECOND, ZERO_TIME, Discover, Moment, Outcome, Progress, StepsOf, Within
+from kscale.drivers.discovery import discover_steps
+from kscale.effects import SECOND, ZERO_TIME, Moment, Progress, StepsOf, Within
 from kscale.objects.meta import KubeObject
 from kscale.vpa.controllers import WELL_KNOWN, Controllers
 from kscale.world.protocols import Change, Watch
@@ -69,11 +70,7 @@ class ControllerFeed:
         often). Where that fails, or takes the ``longest``, what was known stays."""
         if self._discovered != ZERO_TIME and progress.now < self._discovered + _KINDS_FORGOTTEN:
             return
-
-        def discover(now: Moment) -> StepsOf[Discover, Outcome]:
-            return (yield from Progress(now).act(Discover()))
-
-        found: Outcome = yield from progress.within(longest, discover)
+        found = yield from discover_steps(progress, longest)
         if found.error is not None:
             _log.warning("Cannot discover which kinds are served: %s", found.error.message)
             return

@@ -588,6 +588,34 @@ def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
     scenario(case)
 
 
+def test_kinds_that_nobody_tells_hold_up_nobody_for_long() -> None:
+    """An aggregated API that hangs: who scales another kind waits for it, the others for five seconds at most."""
+
+    async def case(world: World) -> None:
+        adapter = Adapter(world, 0)
+        asked, hangs = adapter.call, True
+
+        async def slow(call: Call) -> Answer:
+            if hangs and call.path in ("/api", "/apis"):
+                await asyncio.sleep(600)
+            return await asked(call)
+
+        world.server.call = slow  # type: ignore[method-assign]
+        world.deploy("w", 900, plural="widgets.example.com")
+        world.autoscale("w", kind="Widget", group="example.com/v1")
+        by_backlog(world, "queue")
+        async with running(world):
+            await asyncio.sleep(120)
+            assert {*steps_between(adapter.began[1:])} <= {15, 20}
+            assert len(adapter.began) >= 6
+            assert world.reasons("w") == {"AbleToScale": "FailedGetScale"}
+            hangs = False
+            await asyncio.sleep(60)
+            assert world.server.get("widgets.example.com", "w", "default")["spec"]["replicas"] == 2
+
+    scenario(case, resources=[WIDGET])
+
+
 def test_a_write_that_takes_long_holds_up_nobody_else() -> None:
     """Somebody's webhook has its thirty seconds, for each status."""
 
