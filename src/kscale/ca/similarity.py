@@ -139,6 +139,7 @@ class Similarity(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     similar: bool
+    """Whether the groups may share a scale-up."""
     reasons: list[str] = []
 
 

@@ -67,7 +67,8 @@ class GroupNodes(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class CroppedNodes(msgspec.Struct, kw_only=True, frozen=True):
-    """What may be deleted now, per group: atomic groups first."""
+    """What may be deleted now, per group, atomic groups first: nodes without pods that have to move (``empty``), and
+    nodes to ``drain``."""
 
     empty: list[GroupNodes]
     drain: list[GroupNodes]

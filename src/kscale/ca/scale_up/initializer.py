@@ -26,7 +26,8 @@ __all__ = ["Initialization", "initialize_in", "initialize_steps"]
 
 
 class Initialization(msgspec.Struct, kw_only=True):
-    """What came of it. ``status`` is None where nothing was left to do; ``warnings`` are what upstream would log."""
+    """What came of it: the ``initializer`` and the cluster ``state`` to go on with. ``status`` is None where nothing
+    was left to do; ``warnings`` are what upstream would log."""
 
     initializer: AsyncInitializer
     state: ClusterStateRegistry

@@ -25,7 +25,8 @@ __all__ = ["MinSizeScaleUp", "min_size_in", "scale_up_to_min_size_steps"]
 
 
 class MinSizeScaleUp(msgspec.Struct, kw_only=True):
-    """The outcome, the cluster state after, the groups with their targets, and those that were resized, with when."""
+    """The outcome (``status``), the cluster ``state`` after, the ``groups`` with their targets, and those that were
+    ``resized``, with when."""
 
     status: ScaleUpStatus
     state: ClusterStateRegistry

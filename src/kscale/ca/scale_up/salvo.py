@@ -45,7 +45,7 @@ class SalvoRound(msgspec.Struct, kw_only=True):
 
 
 class Salvo(msgspec.Struct, kw_only=True):
-    """All rounds; ``snapshot_after`` is the simulated cluster after them: the last one put nothing into it.
+    """All ``rounds``; ``snapshot_after`` is the simulated cluster after them: the last one put nothing into it.
     ``warning`` says why it ended early, if it did."""
 
     rounds: list[SalvoRound]

@@ -23,7 +23,7 @@ __all__ = ["Prices", "prices_of", "read_price_csv", "read_retail_prices", "retai
 
 @dataclass(slots=True)
 class Prices:
-    """Type -> region (spelled with ``_``) -> $ an hour."""
+    """Type -> region (spelled with ``_``) -> $ an hour: ``on_demand``, and ``spot`` of what may be taken away."""
 
     on_demand: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     spot: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))

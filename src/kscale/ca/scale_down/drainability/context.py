@@ -80,7 +80,7 @@ class DrainContext:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named rule: a function of a pod and the context."""
+    """A rule with its ``name``: ``check`` says of a pod, in a context, what draining its node would mean."""
 
     name: str
     check: Callable[[Pod, DrainContext], DrainStatus]

@@ -53,7 +53,8 @@ _UNDEFINED = DrainStatus()
 class PodsToMove(msgspec.Struct, kw_only=True):
     """What draining a node means for its pods, in node order.
 
-    With ``blocking`` set the node cannot be drained; the lists hold what was gathered up to that pod.
+    ``pods`` find another place; ``daemon_set_pods`` go with the node; ``on_completion_pods`` are waited for. With
+    ``blocking`` set the node cannot be drained; the lists hold what was gathered up to that pod.
     """
 
     pods: list[Pod] = []

@@ -34,7 +34,8 @@ class BlockingPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 class DrainStatus(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The verdict on one pod. ``rule`` is the rule that decided ("" = none did).
 
-    ``overrides`` are outcomes of later rules that this status stands above.
+    ``outcome``: whether the pod blocks the drain, goes, or is left out of it; ``blocking_reason``, ``error``: why it
+    blocks, as upstream names and words it. ``overrides`` are outcomes of later rules that this status stands above.
     """
 
     outcome: str = UNDEFINED
