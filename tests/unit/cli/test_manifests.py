@@ -292,6 +292,7 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     assert [name for name in kept if not (root / name).exists()] == []
     read = tomllib.loads((root / "pyproject.toml").read_text())
     needed = {read["project"]["readme"], *read["project"]["license-files"], *read["build-system"]["backend-path"]}
+    needed |= set(re.findall(r"^install\(DIRECTORY (\w+)/", (root / "CMakeLists.txt").read_text(), re.MULTILINE))
     assert needed | {"pyproject.toml", "CMakeLists.txt", "src"} <= {*kept}, "the image is built of these"
     (extras,) = re.findall(r"/src\[(.*?)\]", "\n".join(lines))
     assert {*extras.split(",")} <= {*read["project"]["optional-dependencies"]}
