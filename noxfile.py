@@ -61,7 +61,7 @@ def tree_wheel(session: nox.Session) -> str:
     """The wheel of this tree that sessions install: the kernels are built once for all of them."""
     folder = Path(".nox", "of-this-tree")
     built = folder / "built"
-    digest = digest_of(Path("src"), Path("build_backend"), *map(Path, ("pyproject.toml", "CMakeLists.txt")))
+    digest = digest_of(*map(Path, ("src", "build_backend", "examples", "pyproject.toml", "CMakeLists.txt")))
     if not built.exists() or built.read_text() != digest:
         shutil.rmtree(folder, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder)]

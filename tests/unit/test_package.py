@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -99,6 +100,14 @@ def test_generators_are_found() -> None:
     assert generators("a: Generator[A, B, None]\nb: Generator[A, None, None]\nc: AsyncGenerator[A, B]") == [
         "Generator[A, B, None]"
     ]
+
+
+def test_the_kept_wheel_is_made_anew_when_what_it_is_made_of_changes() -> None:
+    """What CMake installs of the checkout is in it: an example that was changed stayed as it was in every session."""
+    root = Path(__file__).parents[2]
+    (names,) = re.findall(r"digest_of\(\*map\(Path, \((.*?)\)\)\)", (root / "noxfile.py").read_text())
+    installed = re.findall(r"^install\(DIRECTORY (\w+)/", (root / "CMakeLists.txt").read_text(), re.MULTILINE)
+    assert {*installed, "src", "pyproject.toml", "CMakeLists.txt"} <= set(re.findall(r'"(.*?)"', names))
 
 
 def test_the_sdist_has_what_its_wheels_are_tried_with() -> None:
