@@ -146,7 +146,8 @@ class VirtualTime:
         return self.steps(1, until) == 1
 
     def steps(self, at_most: int, until: datetime | Moment | None = None) -> int:
-        """:meth:`step`, so many times, or as long as something is due; how often that was."""
+        """:meth:`step`, ``at_most`` so many times, as long as something is due (``until``: up to a moment); how often
+        that was."""
         due = self._due
         last = LAST_TIME if until is None else moment(until, "until")
         for done in range(at_most):
