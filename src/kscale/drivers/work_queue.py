@@ -126,8 +126,8 @@ class WorkQueue:
             self._ready.append(key)
 
     def done_until(self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment) -> None:
-        """Work on keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and :meth:`done` of
-        one after the other."""
+        """Work on different keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and
+        :meth:`done` of one after the other."""
         due, time = moment(due, "due"), moment(now)
         waiting = self._due
         later = keys if waiting.keys().isdisjoint(keys) else [key for key in keys if waiting.get(key, due + 1) > due]

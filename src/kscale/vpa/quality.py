@@ -84,8 +84,9 @@ _Change = tuple[ResourceList, ResourceList, str | None, int]
 """Two recommendations, the update mode, and how many pods there are."""
 
 
-def _tell_changes(changes: Sequence[_Change], into: Tally) -> None:
-    for old, new, mode, pods in changes:
+def _tell_changes(changes: list[_Change], into: Tally) -> None:
+    told, changes[:] = changes[:], []
+    for old, new, mode, pods in told:
         for resource, amount in new.items():
             if resource not in _NAMES or resource not in old:
                 continue

@@ -97,7 +97,7 @@ class Vpa:
     checkpoint_written: Moment = ZERO_TIME
     selector_text: str = field(init=False, default="")
     shown: Shown | None = field(init=False, default=None, repr=False)
-    """This and what follows: what came of it last, which holds while it comes of the very same objects."""
+    """What came of it last: this and what follows hold while they come of the very same objects."""
     capped: Capped | None = field(init=False, default=None, repr=False)
     compared: Compared | None = field(init=False, default=None, repr=False)
 
