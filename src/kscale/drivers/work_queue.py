@@ -32,9 +32,7 @@ class WorkQueue:
         self._unclean: set[str] = set()  # to be worked on: ready, or added while worked on
         self._working: set[str] = set()
         self._due: dict[str, int] = {}
-        self._heap: list[
-            tuple[int, int, Sequence[str]]
-        ] = []  # (due, order of adding, keys); those not in _due are void
+        self._heap: list[tuple[int, int, Sequence[str]]] = []  # (due, order of adding, keys), void where not in _due
         self._number = 0
 
     @property
