@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from kscale._native import _removals
 from kscale.ca.by_identity import kept_with
 from kscale.ca.pod_lists.tpu import TPU_PREFIX, clear_tpu_requests
-from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
+from kscale.ca.scale_down.moving_pods import MovingPods
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.interner import PodClass
-from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["CompiledRemoval", "compiled_removal"]
@@ -59,16 +58,16 @@ class _Untouched:
 
 
 def compiled_removal(
-    snapshot: Snapshot, profile: SchedulerProfile | None, more: Sequence[PodRecord] = ()
+    snapshot: Snapshot, profile: SchedulerProfile | None, pods: MovingPods, *, more: bool = False
 ) -> CompiledRemoval:
-    """The placed pods of a snapshot, compiled for one simulator that begins with them alone, and once for all others;
-    and ``more``."""
+    """The placed ``pods`` of a snapshot, compiled for one simulator that begins with them alone, and once for all
+    others; ``more``: there are more pods than these."""
     if more:
-        return CompiledRemoval(snapshot, MovingPods(snapshot, more), profile)
+        return CompiledRemoval(snapshot, pods, profile)
     kept = snapshot.memo.of(_Untouched, _Untouched)
     if kept.last is not None and kept.last[0] == profile:
         return kept.last[1].copy()
-    made = CompiledRemoval(snapshot, moving_pods(snapshot), profile)
+    made = CompiledRemoval(snapshot, pods, profile)
     asked, kept.asked = kept.asked, True
     if made.session.has_ledger or not asked:
         return made

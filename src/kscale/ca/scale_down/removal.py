@@ -9,20 +9,22 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _packing, _removals
+from kscale._native._engine import Engine
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.compiled_removal import compiled_removal
+from kscale.ca.scale_down.compiled_removal import CompiledRemoval, compiled_removal
 from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.rules.pdb import over_budget
 from kscale.ca.scale_down.drainability.status import BlockingPod
-from kscale.ca.scale_down.moving_pods import MovingPods
+from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.removal_answers import Moves, RemovableNode, RemovalResult, UnremovableCandidate
 from kscale.effects import SECOND, Moment, moment
@@ -33,6 +35,8 @@ from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["RemovalSimulator", "simulate_removals"]
+
+_NOBODY: Final = np.zeros(0, dtype=np.int32)
 
 
 class RemovalSimulator:
@@ -59,19 +63,33 @@ class RemovalSimulator:
         self.snapshot = snapshot
         self.options = options or AutoscalingOptions()
         self.pdbs = RemainingPdbTracker() if pdbs is None else pdbs
-        found = compiled_removal(snapshot, profile, more)
-        self.pods, self._moves_as = found.pods, found.moves_as
-        self._session, self._removals = found.session, found.removals
+        self._profile, self._more = profile, more
         self._listers = listers
         self._state = state
         self._index = snapshot.columns.index
         self._names = snapshot.nodes
+        self._begun: CompiledRemoval | None = None
+        self.pods = MovingPods(snapshot, more) if more else moving_pods(snapshot)
         self._first_more = len(self.pods) - len(more)
-        self.engine = self._session.engine
-        self.engine.cursor = state.cursor
-        if state.hints or state.old_hints:
-            self._removals.set_hints(self._hints(state, 0))
         self.set_time(time)
+
+    @property
+    def _compiled(self) -> CompiledRemoval:
+        """What is changed, compiled when somebody asks what becomes of a node: in most loops no node is worth it."""
+        found = self._begun
+        if found is None:
+            found = self._begun = compiled_removal(self.snapshot, self._profile, self.pods, more=bool(self._more))
+            state = self._state
+            found.session.engine.cursor = state.cursor
+            if state.hints or state.old_hints:
+                found.removals.set_hints(self._hints(state, 0))
+            found.session.engine.set_ghost_rows(found.session.leaving(self._leaving))
+        return found
+
+    @property
+    def engine(self) -> Engine:
+        """The packing engine."""
+        return self._compiled.session.engine
 
     def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
         """Hints of the pods from ``first`` on, as nodes: int32[n], -1 = none."""
@@ -91,8 +109,9 @@ class RemovalSimulator:
         self._drain = DrainCodes(self.pods, DrainContext(now, self.options, self._listers, self.pdbs))
         self._budgets = BudgetSets.of(self.pods, self.pdbs)
         # A node on its way out carries this taint; topology spread constraints may honour it.
-        taint = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
-        self.engine.set_ghost_rows(self._session.leaving(taint))
+        self._leaving = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
+        if self._begun is not None:
+            self.engine.set_ghost_rows(self._begun.session.leaving(self._leaving))
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -103,12 +122,14 @@ class RemovalSimulator:
 
     def remembered(self) -> Callable[[], PlaceState]:
         """Writes down cursor and hints as they stand at this moment."""
-        pods, nodes = self._removals.new_hints()
+        if self._begun is None:
+            return partial(_written, self.pods, _NOBODY, self._names, _NOBODY, self._state.cursor, self._state)
+        pods, nodes = self._begun.removals.new_hints()
         return partial(_written, self.pods, pods, self._names, nodes, self.engine.cursor, self._state)
 
     def numbers_on(self, node: str) -> list[int]:
         """The pods of a node now, in node order."""
-        found: list[int] = self._removals.on(self._index[node]).tolist()
+        found: list[int] = self._compiled.removals.on(self._index[node]).tolist()
         return found
 
     def pods_on(self, node: str) -> list[Pod]:
@@ -134,7 +155,7 @@ class RemovalSimulator:
         groups = [0, *(np.flatnonzero(np.diff(priority)) + 1).tolist(), len(pods)]
         node, order, _ = _packing.try_schedule(
             self.engine,
-            self._moves_as[pods],
+            self._compiled.moves_as[pods],
             self._hints(state, first)[by_priority],
             alone,
             alone,
@@ -145,7 +166,7 @@ class RemovalSimulator:
         fresh = {}
         for i in order.tolist():
             pod, n = pods[i], int(node[i])
-            self._removals.put(pod, n)
+            self._compiled.removals.put(pod, n)
             fresh[self.pods.record(pod).uid] = self._names[n]
         return PlaceState(hints={**state.hints, **fresh}, old_hints=state.old_hints)
 
@@ -165,8 +186,10 @@ class RemovalSimulator:
         answers end where so many nodes can go, those marked in ``atomic`` not counted. ``persist``: a success stays.
         ``charge_pdbs``: it takes of the budgets.
         """
+        if not candidates:
+            return []
         budgets, left = self._budgets, self._left()
-        found = self._removals.run(
+        found = self._compiled.removals.run(
             self._numbers(candidates),
             destinations,
             self._drain.codes,
@@ -195,8 +218,10 @@ class RemovalSimulator:
 
         ``threads``: None = as many as there are CPUs; the answers do not depend on their number.
         """
+        if not candidates:
+            return []
         budgets = self._budgets
-        found = self._removals.alone(
+        found = self._compiled.removals.alone(
             self._numbers(candidates),
             destinations,
             self._drain.codes,
@@ -291,7 +316,8 @@ class RemovalSimulator:
         """Hints that were not used since the last call are forgotten (``DropOldHints``)."""
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
-        self._removals.set_hints(self._hints(self._state, 0))
+        if self._begun is not None:
+            self._begun.removals.set_hints(self._hints(self._state, 0))
 
 
 def _written(

@@ -115,6 +115,25 @@ def test_simulators_of_one_snapshot_do_not_see_each_other() -> None:
     assert [pod.metadata.name for pod in first.pods_on("n3")] == ["a"]
 
 
+def test_who_was_asked_for_nothing_remembers_what_it_began_with() -> None:
+    objects = [worker("n1"), worker("n2"), worker("n3"), replica("a", "n1"), replica("b", "n2")]
+    state = PlaceState(cursor=2, hints={"a": "n2"}, old_hints={"b": "n3"})
+    snapshot = Cluster(objects).snapshot()
+    simulator = ca.RemovalSimulator(snapshot, now=N0, options=OPTIONS, state=state)
+    nobody = simulator.run([])
+    assert (nobody.removable, nobody.unremovable, nobody.state) == ([], [], state)
+    simulator.set_time(N0 + 60 * 10**9)
+    fresh = ca.RemovalSimulator(snapshot, now=N0 + 60 * 10**9, options=OPTIONS, state=state)
+    late, at_once = simulator.run(["n1", "n2"]), fresh.run(["n1", "n2"])
+    assert [item.placement for item in late.removable] == [item.placement for item in at_once.removable]
+    assert late.removable[0].placement == {"default/a": "n2"}
+    assert late.state == at_once.state
+    dropped = ca.RemovalSimulator(snapshot, now=N0, options=OPTIONS, state=state)
+    dropped.drop_old_hints()
+    assert dropped.state == PlaceState(cursor=2, old_hints={"a": "n2"})
+    assert dropped.run(["n1"]).removable[0].placement == {"default/a": "n2"}
+
+
 def test_budgets_are_charged() -> None:
     budget = from_dict(
         {
