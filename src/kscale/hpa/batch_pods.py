@@ -39,13 +39,15 @@ Wanted = Sequence[tuple[str, str]]
 class SelectedPods:
     """The pods of several selections: those of ``i`` are ``ends[i]:ends[i + 1]`` of ``rows`` int64[k], which number the
     pods of their source, and of ``columns``. ``key``: the same for selections of the same pods that ask for the same,
-    ``requests`` by container and resource as far as somebody wanted to know those of all."""
+    ``requests`` by container and resource as far as somebody wanted to know those of all; ``source``: the same while
+    nothing of any pod there has changed."""
 
     ends: NDArray[np.int64]
     rows: NDArray[np.int64]
     columns: PodColumns
     key: object = None
     requests: dict[tuple[str, str], tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=dict)
+    source: object = None
 
     def requests_of(
         self, groups: NDArray[np.int64], pods: BatchPods, container: str, resource: str, options: HPAOptions
@@ -309,10 +311,12 @@ class IndexedPods:
         population = self._all.population
         last = None if before is None else before.key
         if before is not None and isinstance(last, tuple) and last[0] is population and last[1] == wanted:
+            if before.source is self._all.table:
+                return before
             columns = _columns(self._all.at(before.rows))
-            return SelectedPods(before.ends, before.rows, columns, last, before.requests)
-        found = self._index.select_many(wanted)
-        return SelectedPods(found.ends, found.pods.rows, _columns(found.pods), (population, list(wanted)))
+            return SelectedPods(before.ends, before.rows, columns, last, before.requests, self._all.table)
+        found, key = self._index.select_many(wanted), (population, list(wanted))
+        return SelectedPods(found.ends, found.pods.rows, _columns(found.pods), key, source=self._all.table)
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions

@@ -155,6 +155,11 @@ class PodSelection:
         return self._table.keys
 
     @property
+    def table(self) -> object:
+        """Another object whenever anything of any pod has changed."""
+        return self._table
+
+    @property
     def table_stamps(self) -> tuple[object, NDArray[np.int64]]:
         """Stamps by row, of all rows of the table, -1 where no pod is: another one whenever a row gets another pod. No
         other pod has had it in any table with which the same object is told."""
