@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -96,6 +96,7 @@ def autoscaler(
 class Made:
     at: int
     ready: int
+    gone: int | None = None
 
 
 @dataclass
@@ -103,6 +104,7 @@ class Tick:
     """The plant at one sync: answers a reconcile."""
 
     pods: list[Made]
+    gone: list[Made]
     now: int
     seen: int
     amounts: dict[str, float]  # by metric
@@ -139,9 +141,10 @@ class Tick:
             amount = f"{milli(self.amounts[query.metric])}m"
             return from_dict({"timestamp": stamp, "value": amount}, MetricValue)
         known = [i for i, pod in enumerate(self.pods) if pod.ready <= self.seen]
+        had_theirs = [pod for pod in self.gone if pod.gone is not None and pod.ready <= self.seen < pod.gone]
 
         def each(name: str) -> str:
-            return f"{milli(self.amounts.get(name, 0.0) / len(known))}m"
+            return f"{milli(self.amounts.get(name, 0.0) / (len(known) + len(had_theirs)))}m"
 
         if query.api == "custom":
             head = {"metric": {"name": query.metric}, "timestamp": stamp, "windowSeconds": round(self.window)}
@@ -181,16 +184,18 @@ def step_by_step(
     assert hpa.spec.min_replicas is not None
     start = max(1, hpa.spec.min_replicas) if plant.start is None else plant.start
     pods = [Made(long_ago, long_ago + startup) for _ in range(start)]
+    gone: list[Made] = []
     state, steps, now = HPAState(), Steps(), times[0]
     while now <= times[-1]:
         if recorded is not None:
-            resize(pods, recorded[len(steps.sizes)], now if steps.sizes else long_ago, startup)
+            left = resize(pods, recorded[len(steps.sizes)], now if steps.sizes else long_ago, startup)
+            gone += left if steps.sizes else []  # at first nobody goes: so many there are
         steps.sizes.append(len(pods))
         steps.ready.append(sum(pod.ready <= now for pod in pods))
         seen = now - lag
         last = max((i for i, time in enumerate(times) if time <= seen), default=0)
         amounts = {name: values[last] for name, values in loads.items()}
-        tick = Tick(pods, now, seen, amounts, plant.window, "c/cpu" in loads)
+        tick = Tick(pods, gone, now, seen, amounts, plant.window, "c/cpu" in loads)
         out = as_if_done(reconcile(hpa, state, now=now, options=options), now=now, respond=tick).value
         state = out.state
         hpa = HorizontalPodAutoscaler(metadata=hpa.metadata, spec=hpa.spec, status=out.status)
@@ -198,7 +203,7 @@ def step_by_step(
         steps.asked.append(wanted)
         steps.records.append(out)
         if recorded is None:
-            resize(pods, wanted, now, startup)
+            gone += resize(pods, wanted, now, startup)
         now += options.sync_period_ns
     return steps
 
@@ -217,10 +222,12 @@ def milli(amount: float) -> int:
     return math.floor(amount * 1000) if amount < 0 else math.ceil(amount * 1000)
 
 
-def resize(pods: list[Made], wanted: int, now: int, startup: int) -> None:
-    """The newest go first."""
+def resize(pods: list[Made], wanted: int, now: int, startup: int) -> list[Made]:
+    """The newest go first; those that go."""
+    gone = [replace(pod, gone=now) for pod in pods[wanted:]]
     del pods[wanted:]
     pods += [Made(now, now + startup) for _ in range(wanted - len(pods))]
+    return gone
 
 
 def at(time: int) -> str:

@@ -14,7 +14,7 @@
 //
 // The plant: the load of a metric at a moment is that of the last sample; pods become ready `startup` after they are made and are
 // Pending till then; scaling down takes the newest. A metric read at t is of t - lag: the load of that moment, spread
-// evenly over the pods of now that were ready then; the others have no sample.
+// evenly over the pods that were ready then. Of those that have gone since nobody hears; the others have no sample.
 namespace kscale::hpa {
 
 // A metric of the HPA, and the recorded load that it reads.
@@ -77,6 +77,11 @@ class Load {
   std::ptrdiff_t n_, next_ = 0;
 };
 
+// A pod that has gone.
+struct Gone {
+  std::int64_t ready_at, at;
+};
+
 // Slots of a history that grow as needed.
 struct Log {
   std::vector<std::int32_t> values;
@@ -110,10 +115,14 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
   std::vector<std::int64_t> made;  // of each pod, oldest first
   std::vector<std::uint8_t> phase, deleting, ready, started, present;
   std::vector<std::int64_t> ready_at, values, sample_times, windows, requests;
+  std::vector<detail::Gone> gone;  // since the moment that metrics are of
   const auto resize = [&](std::int32_t count, std::int64_t now, bool at_once) {
     constexpr std::int32_t most = 1'000'000;  // every pod is kept: more would ask for gigabytes
     if (count > most) throw std::length_error("a replay of more than 1000000 pods");
     const auto old = made.size(), n = static_cast<std::size_t>(std::max(count, 0));
+    if (!at_once) {
+      for (auto i = n; i < old; ++i) gone.push_back({ready_at[i], now});
+    }
     made.resize(n, at_once ? now - in.startup - in.cpu_initialization - in.initial_readiness - in.lag - kSecond : now);
     phase.resize(n);
     deleting.resize(n, 0);
@@ -159,13 +168,17 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
       ready_now += is_ready;
       ready_then += was_ready;
     }
+    std::erase_if(gone, [&](const detail::Gone& pod) { return pod.at <= seen; });
+    const auto serving = ready_then + std::count_if(gone.begin(), gone.end(), [&](const detail::Gone& pod) {
+                           return pod.ready_at <= seen;
+                         });
     std::fill(sample_times.begin(), sample_times.end(), seen);
     for (std::size_t m = 0; m < loads.size(); ++m) {
       const ReplayMetric& metric = in.metrics[m];
       const double amount = loads[m].at(seen);
       const std::int64_t whole = detail::milli(amount);
       if (detail::of_pods(metric.mode)) {
-        const std::int64_t each = detail::milli(ready_then > 0 ? amount / static_cast<double>(ready_then) : 0.0);
+        const std::int64_t each = detail::milli(serving > 0 ? amount / static_cast<double>(serving) : 0.0);
         std::fill(values.begin(), values.end(), each);
         std::fill(requests.begin(), requests.end(), metric.request);
       }
