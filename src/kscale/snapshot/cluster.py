@@ -284,7 +284,7 @@ class Cluster:
 
         state = table.column("state")
         at = node_of[table.column("at")]
-        placed = np.flatnonzero((state == PLACED) & (at >= 0))
+        placed, pending = np.flatnonzero((state == PLACED) & (at >= 0)), np.flatnonzero(state == PENDING)
         return Snapshot(
             interner=self.interner,
             nodes=nodes,
@@ -294,14 +294,14 @@ class Cluster:
             table=table,
             placed_rows=placed,
             placed_node=at[placed],
-            pending_rows=np.flatnonzero(state == PENDING),
+            pending_rows=pending,
             counts={
                 "placed": len(placed),
-                "pending": int((state == PENDING).sum()),
-                "gated": int((state == GATED).sum()),
-                "terminating": int((state == TERMINATING).sum()),
-                "finished": int((state == FINISHED).sum()),
-                "on unknown nodes": int(((state == PLACED) & (at < 0)).sum()),
+                "pending": len(pending),
+                "gated": int(np.count_nonzero(state == GATED)),
+                "terminating": int(np.count_nonzero(state == TERMINATING)),
+                "finished": int(np.count_nonzero(state == FINISHED)),
+                "on unknown nodes": int(np.count_nonzero(state == PLACED)) - len(placed),
             },
             csi=csi,
             dra=dra,
