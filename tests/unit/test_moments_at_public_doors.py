@@ -44,6 +44,7 @@ OUTSIDE: Final = {
     "ProvisioningState": "kept state",
     "UpdaterState": "kept state",
     "InjectedRequests": "a result",
+    "MinSizeScaleUp": "a result",
     "Orchestration": "a result",
     "Replicas": "a result",
     "RecommendationReport": "a record, with texts",

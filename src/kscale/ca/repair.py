@@ -106,6 +106,7 @@ def remove_old_unregistered_steps(
 
     Without ``--force-delete-unregistered-nodes`` no group falls below its minimum. The first refusal ends it.
     """
+    now = moment(now)
     try:
         late = _late(state, groups, now, options)
     except AutoscalerError as error:
@@ -164,6 +165,7 @@ def fix_node_group_size_steps(
     options: AutoscalingOptions,
 ) -> StepsOf[DecreaseTargetSize, None]:
     """Lowers the target of groups that have had fewer nodes than that for longer than they take to come."""
+    now = moment(now)
     for group in groups:
         wrong = state.incorrect_sizes.get(group.id)
         if wrong is None:

@@ -45,7 +45,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidates(NamedTuple):
-    """How many nodes are enough (``minCandidateNodesPercentage``, ``minCandidateNodesAbsolute``)."""
+    """How many nodes are enough: ``least_percentage`` of them (``minCandidateNodesPercentage``), but at least
+    ``least_candidates`` (``minCandidateNodesAbsolute``)."""
 
     least_percentage: int = 10
     least_candidates: int = 100

@@ -264,11 +264,9 @@ def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: 
             msgspec.structs.replace(hpa, status=found[-1].written.get(hpa.key, hpa.status), metadata=own)
             for hpa, own in zip(hpas, metadata, strict=True)
         ]
-    again = [
-        one and other and one.concluded is other.concluded
-        for one, other in zip(found[0].rows, found[1].rows, strict=True)
-    ]
-    assert again == [True, True]
+    concluded = [[row and row.concluded for row in each.rows] for each in found[1:]]
+    assert [each is other for each, other in zip(concluded[0], concluded[1], strict=True)] == [not refused] * 2
+    assert (concluded[1] == [None, None]) == refused
 
 
 def test_specs_that_are_the_same_are_not_read_again() -> None:
