@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _packing, _removals
-from kscale._native._engine import Engine
+from kscale._native import _engine, _packing, _removals
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
@@ -87,7 +86,7 @@ class RemovalSimulator:
         return found
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> _engine.Engine:
         """The packing engine."""
         return self._compiled.session.engine
 
