@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.runs import runs_of
 
 __all__ = ["PlacedUsage"]
+
+_NONE: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class PlacedUsage:
 
     def _kept(self, parts: Sequence[PodUsage], begins: list[int], stamps: NDArray[np.int64]) -> NDArray[np.int64]:
         """The pods of the items of ``parts``; -1: it is another part, or the pod is not there as it was."""
-        pieces, expected = [], []
+        pieces, expected = [_NONE], [_NONE]
         for run in runs_of(parts, self.parts):
             if run.before < 0:
                 pieces.append(np.full(begins[run.end] - begins[run.first], -1))

@@ -94,5 +94,18 @@ def test_who_has_moved_is_known_where_all_have_usage() -> None:
     assert [pods.keys[row] for row in again.rows.tolist()] == list(usage.keys)
 
 
+def test_for_a_round_there_is_no_usage_at_all() -> None:
+    """As where every question was refused."""
+    world = World()
+    pods, usage = batch_pods(world.cluster), world.told()
+    selected = pods.select(WANTED)
+    before = join_usage(usage, pods, selected, WANTED)
+    assert before.placed is not None
+    for nothing in (PodUsage.joined([]), PodUsage.of([])):
+        found = join_usage(nothing, pods, selected, WANTED, before)
+        assert seen(found) == seen(join_usage(nothing, pods, selected, WANTED))
+        assert seen(join_usage(usage, pods, selected, WANTED, found)) == seen(before)
+
+
 def seen(found: JoinedUsage) -> tuple[object, ...]:
     return found.item.tolist(), found.answered.tolist(), found.others
