@@ -189,7 +189,7 @@ class _Batch:
         """The rows of those whose scale or metrics are not answered yet."""
         if self.within is None:
             return frozenset()
-        keys = enumerate(self.keys) if len(self.watched) < len(self.keys) else ()
+        keys = () if self.watched.issuperset(self.keys) else enumerate(self.keys)  # others' scales may be watched, too
         scales = (row for row, key in keys if is_late(self.scales.get(key)))
         asked = [question for question, found in self.gathered.answers.items() if is_late(found)]
         return frozenset([*scales, *(self.chosen.rows_that_ask(asked) if asked else ())])

@@ -44,6 +44,8 @@ class DecidedRow(msgspec.Struct, frozen=True, gc=False):
 
         What is concluded follows from these four. Of a status that already says it no condition changes; what is
         counted goes by the size that the status said before (``_labels`` of metrics)."""
+        if hpa.spec is not self.hpa.spec:
+            return False
         if target.scale is not self.target.scale or target.resource != self.target.resource:
             return False
         if normalized != self.normalized:

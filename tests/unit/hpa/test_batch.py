@@ -237,6 +237,26 @@ def test_what_is_decided_again_is_not_worked_out_again() -> None:
     assert [row is before for row, before in zip(found[5].rows, found[1].rows, strict=True)] == [True, False]
 
 
+def test_who_gets_another_metric_is_worked_out_anew() -> None:
+    """And who has fewer again, though the size stays, and the scale is the very same."""
+    one, store, kept, before = a_steady_hpa("a"), SelectorStore(), KeptStates(), None
+    store.put_if_absent("ns", "a")
+    twice = msgspec.structs.replace(one.spec, metrics=2 * (one.spec.metrics or []))
+    lists, scales = MetricLists(), {"ns/a": a_scale("a", 2)}
+    lists.add_external("ns", [from_dict({"metricName": "a", "value": "2"}, ExternalMetricValue)])
+    status = one.status
+    for period, spec in enumerate([one.spec, twice, twice, one.spec, one.spec]):
+        hpas = [msgspec.structs.replace(one, spec=spec, status=status)]
+        world, now = World(hpas, {**scales}, [], lists, ControllerState(), HPAOptions()), NOW + period * SECOND
+        anew = batch(world, hpas, kept, store, [], now, None)
+        run = batch(world, hpas, kept, store, [], now, before)
+        assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
+        before = run.value
+        kept.put(before.keys, before.histories, before.rest)
+        status = before.written.get("ns/a", status)
+        assert [len(each.written) for each in (before, anew.value)] == [period not in (2, 4)] * 2
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: bool) -> None:
     """Within the tolerance: the status has other metrics, and nothing else. A write that is refused is tried again."""
@@ -507,6 +527,30 @@ def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(
         assert [each.replicas for each in kept[key].recommendations or ()] == [1, 3]
     assert found.at - NOW < 30 * SECOND
     assert Counter(begun)["slow"] == (1 if slow == "metric" else 0)
+
+
+def test_a_scale_that_takes_too_long_is_late_whoever_else_is_watched() -> None:
+    """Scales may be known of HPAs that are not in the batch."""
+    store = SelectorStore()
+    store.put_if_absent("ns", "a")
+
+    def perform(action: Action, at: int) -> Outcome:
+        assert isinstance(action, GetScale)
+        return Outcome(at=at + 60 * SECOND, value=a_scale("a", 1))
+
+    steps = reconcile_all(
+        [a_backlog("a", "m")],
+        KeptStates(),
+        [],
+        scales={"ns/b": a_scale("b", 1)},
+        now=NOW,
+        options=HPAOptions(),
+        selectors=store,
+        mapper=RESTMapper(),
+        within=4 * SECOND,
+    )
+    found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
+    assert (found.late, found.keys, found.records) == (["ns/a"], [], {})
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
