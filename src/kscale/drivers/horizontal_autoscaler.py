@@ -261,7 +261,7 @@ class HorizontalAutoscaler:
             controller.done_all(found, now=now, ended=(yield from progress.clock()))
             self._apart.note_late(found.late, now)
             self._apart.note_slow(found.slow)
-            if self._repeats and len(due) == len(by_key) == len(sight.scales) and not sight.gone:
+            if self._repeats and len(due) == len(by_key) and by_key.keys() <= sight.scales.keys() and not sight.gone:
                 self._last = _Round(by_key, found, found.at - now)
             for key, problem in found.problems.items():
                 _log.error(CANNOT_BE_RECONCILED, key, problem)

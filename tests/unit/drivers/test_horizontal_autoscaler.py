@@ -17,7 +17,7 @@ import pytest
 
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler, HorizontalSight
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
-from kscale.effects import SECOND, GetMetric, Outcome, run_virtually, to_text
+from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, GetMetric, GetScale, Outcome, run_virtually, to_text
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.options import HPAOptions
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
@@ -672,6 +672,38 @@ def test_who_is_decided_apart_may_be_gone_when_the_answer_comes() -> None:
             assert around.metrics.value("horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers") == 0
 
     scenario(case)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_round_whose_scales_were_asked_for_is_not_repeated(watched: bool) -> None:
+    """Though as many others are watched: of HPAs that are left alone."""
+    driver, now = HorizontalAutoscaler(HPAOptions(), manager="ours", repeats=True), 1_800_000_000 * SECOND
+    external = {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}}
+    them = [{"manager": "them", "subresource": "status", "time": to_text(now)}]
+    hpas = []
+    for name, writers in (("own", []), ("others", them)):
+        target = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "maxReplicas": 9}
+        document = {
+            "metadata": {"name": name, "namespace": "shop", "managedFields": writers},
+            "spec": {**target, "metrics": [{"type": "External", "external": external}]},
+        }
+        hpas.append(apply_defaults(from_dict(document, HorizontalPodAutoscaler)))
+        driver.notice(Change(watch=driver.watches[0], new=hpas[-1]), now)
+    driver.next_due()
+    assert driver.controller.take_all(now) == ["shop/own", "shop/others"]
+    scale = Scale(spec=ScaleSpec(replicas=1), status=ScaleStatus(replicas=1, selector="app=web"))
+    known = {"shop/own" if watched else "shop/others": scale}
+    sight = HorizontalSight(hpas=hpas, scales=known, pods=Cluster().snapshot().pod_index)
+
+    def perform(action: Any, at: int) -> Outcome:
+        if isinstance(action, GetMetric):
+            value = from_dict({"metricName": "m", "value": "1"}, ExternalMetricValue)
+            return Outcome(at=at, value=ExternalMetricValueList(items=[value]))
+        return Outcome(at=at, value=scale if isinstance(action, GetScale) else None)
+
+    run_virtually(partial(driver.steps, sight), perform, now=now)
+    assert "shop/own" in driver.controller.kept
+    assert driver.repeats_until() == (LAST_TIME if watched else ZERO_TIME)
 
 
 @pytest.mark.parametrize("sets", [False, True])
