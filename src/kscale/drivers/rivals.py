@@ -37,8 +37,8 @@ class Rivals:
     changes: one that was silent for longer may be there all the same. If it writes again while we work on its HPA, that
     is shown, and from then on it is there for 40 periods after its last write.
 
-    How old a write is that was there when we first looked, is told by its time; later ones count from when they are
-    noticed, so that our clock need not agree with the API server's.
+    How old a write is that was there when we first looked, is told by its time, unless that is yet to come; later ones
+    count from when they are noticed, so that our clock need not agree with the API server's.
     """
 
     def __init__(self, manager: str, period: int) -> None:
@@ -77,7 +77,7 @@ class Rivals:
             ):
                 name, written = each.manager, at
         if known is None:
-            rival = _Rival(written, written)
+            rival = _Rival(written, min(written, now))
         elif written > known.written:
             rival = _Rival(written, now, returned=known.returned or not known.left)
         else:

@@ -81,6 +81,15 @@ def test_the_clocks_need_not_agree() -> None:
     assert found.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD + ahead)
 
 
+def test_what_was_written_in_times_to_come_counts_from_now() -> None:
+    """Ours is two hours behind: nobody is waited for until it has caught up."""
+    found, behind = rivals(), NOW - 2 * HOUR
+    assert found.has(hpa(other=NOW), KEY, behind)
+    assert found.has(hpa(other=NOW), KEY, behind + 4 * PERIOD - 1)
+    assert not found.has(hpa(other=NOW), KEY, behind + 4 * PERIOD)
+    assert found.has(hpa(other=NOW + PERIOD), KEY, behind + 5 * PERIOD)
+
+
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
 def test_when_the_clock_is_set_what_is_left_stays(by: int) -> None:
     found, item = rivals(), hpa(other=NOW)
