@@ -71,7 +71,8 @@ def _found(progress: Progress, machines: Sequence[Machine], at_most: int, within
     """What machines find that each return (answer, nanoseconds that it took).
 
     All have the time of one, again and again: one by one they would cost more than what they do. Whose time was cut
-    short, because it began late, begins anew; who had half of it or more is too late.
+    short, because it began late, begins anew; who had half of it or more is too late. So are all that are left once
+    none of them finds anything: it is something else that gives them no time.
     """
     found: list[Any] = [None] * len(machines)
     left = list(range(len(machines)))
@@ -83,11 +84,10 @@ def _found(progress: Progress, machines: Sequence[Machine], at_most: int, within
             answers = yield from progress.within(within, partial(_together, some, at_most))
         again = []
         for number, (answer, took) in zip(left, answers, strict=True):
+            found[number] = answer
             if within is not None and 2 * took < within and is_late(answer):
                 again.append(number)
-            else:
-                found[number] = answer
-        left = again
+        left = again if len(again) < len(left) else []
     return found
 
 

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kscale.effects import (
+    DEADLINE_EXCEEDED,
     SECOND,
     Action,
     ApiError,
@@ -551,6 +552,38 @@ def test_a_scale_that_takes_too_long_is_late_whoever_else_is_watched() -> None:
     )
     found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
     assert (found.late, found.keys, found.records) == (["ns/a"], [], {})
+
+
+def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
+    """Of a source of metrics with a shorter time of its own."""
+    names, store, asked = ("a", "b"), SelectorStore(), Counter[str]()
+    for name in names:
+        store.put_if_absent("ns", name)
+
+    def perform(action: Action, at: int) -> Outcome:
+        if not isinstance(action, GetMetric):
+            return Outcome(at=at, value=a_scale("b", 1) if isinstance(action, GetScale) else None)
+        asked[action.metric] += 1
+        assert asked[action.metric] < 5
+        if action.metric == "a":
+            return Outcome(at=at + SECOND, error=DEADLINE_EXCEEDED)
+        value = from_dict({"metricName": action.metric, "value": "3"}, ExternalMetricValue)
+        return Outcome(at=at + SECOND, value=ExternalMetricValueList(items=[value]))
+
+    steps = reconcile_all(
+        [a_backlog(name, name) for name in names],
+        KeptStates(),
+        [],
+        scales={f"ns/{name}": a_scale(name, 1) for name in names},
+        now=NOW,
+        options=HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=1),
+        selectors=store,
+        mapper=RESTMapper(),
+        within=4 * SECOND,
+    )
+
+    found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
+    assert (found.late, [*found.records]) == (["ns/a"], ["ns/b"])
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
