@@ -23,8 +23,8 @@ CANNOT_BE_RECONCILED: Final = "HorizontalPodAutoscaler %s cannot be reconciled: 
 class Apart:
     """Those of a ``controller`` that are slow: of which a question or a write took longer than a sync period.
 
-    All that are due are decided together, one batch after the other, however long each waits for its answers; when a
-    batch takes less than a period, they are slow no longer. Single owner, as the controller.
+    All that are due are decided together, one batch after the other, however long each waits for its answers. Who waits
+    for none of them that long any more is slow no longer, whoever else is. Single owner, as the controller.
     """
 
     def __init__(self, controller: HorizontalController) -> None:
@@ -102,12 +102,12 @@ class Apart:
             options=controller.options,
             selectors=controller.selectors,
             mapper=mapper,
+            slow_after=controller.options.sync_period_ns,
         )
         ended = yield from progress.clock()
         self.looked_at = None
         keys = [hpa.key for hpa in hpas]
-        if ended - now < controller.options.sync_period_ns:
-            self._slow.difference_update(keys)
+        self._slow.difference_update({*keys}.difference(found.slow))
         if clock_sets == self._clock_sets:
             controller.done_all(found, now=ended, ended=ended)
         else:  # what it would remember is of another time

@@ -61,7 +61,8 @@ class Reconciled:
 
     ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
     ``unfinished``: keys of those that there was no time for, ``late``: of those whose questions were not answered in
-    time, of both of which nothing has changed; ``slow``: of those that took as long to write; ``problems``: what of an
+    time, of both of which nothing has changed; ``slow``: of those that took as long to write, or whose questions took
+    as long as would have been slow; ``problems``: what of an
     HPA was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns
     say.
 
@@ -97,6 +98,7 @@ def reconcile_all(
     selectors: SelectorStore,
     mapper: RESTMapper,
     within: int | None = None,
+    slow_after: int | None = None,
     before: Reconciled | None = None,
 ) -> Steps[Reconciled]:
     """Reconciles HPAs, all of them registered in ``selectors``, with the same answers as one by one.
@@ -107,11 +109,12 @@ def reconcile_all(
     - ``pods``: a cluster, a snapshot or its index, or a list;
     - ``within``: who has not begun to write so many nanoseconds after the first did is left for another time, and so is
       whose scale or metrics are not answered within as long;
+    - ``slow_after``: where there is no such limit, whose questions or writes take so many nanoseconds is told as slow;
     - ``before``: the last batch, of the same options and mapper, of which is taken whatever still holds.
 
     All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
     """
-    return _Batch(hpas, kept, pods, scales, moment(now), options, selectors, mapper, within, before).run()
+    return _Batch(hpas, kept, pods, scales, moment(now), options, selectors, mapper, within, slow_after, before).run()
 
 
 class _Batch:
@@ -126,6 +129,7 @@ class _Batch:
         selectors: SelectorStore,
         mapper: RESTMapper,
         within: int | None,
+        slow_after: int | None,
         before: Reconciled | None,
     ) -> None:
         self.hpas, self.kept, self.before = hpas, kept, before
@@ -135,7 +139,8 @@ class _Batch:
         self.watched = frozenset(scales)
         self.options, self.selectors, self.mapper = options, selectors, mapper
         self.progress = Progress(now)
-        self.within = within
+        self.within, self.slow_after = within, slow_after if within is None else within
+        self.took: dict[Any, int] | None = None if slow_after is None else {}
         self.until: Moment | None = None
         self.slow: list[str] = []
         self.at = now
@@ -145,7 +150,7 @@ class _Batch:
         """The whole."""
         at_most = self.options.workers
         self.scales = yield from gather_scales(
-            self.progress, self.hpas, self.keys, self.scales, self.mapper, at_most, self.within
+            self.progress, self.hpas, self.keys, self.scales, self.mapper, at_most, self.within, self.took
         )
         before = self.before
         with collector_paused():
@@ -161,8 +166,10 @@ class _Batch:
             )
             self.keys = observed.keys  # the same list as in the last batch, where they are the same
             self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options, last)
-        self.gathered = yield from gather_metrics(self.progress, self.chosen.questions(), at_most, self.within)
+        questions = self.chosen.questions()
+        self.gathered = yield from gather_metrics(self.progress, questions, at_most, self.within, self.took)
         self.at = self.progress.now
+        self._note_slow()
         self.late = self._late()
         with collector_paused():
             self.given = self.chosen.encoded(self.gathered, None if before is None else before.given, self.late)
@@ -193,6 +200,15 @@ class _Batch:
         scales = (row for row, key in keys if is_late(self.scales.get(key)))
         asked = [question for question, found in self.gathered.answers.items() if is_late(found)]
         return frozenset([*scales, *(self.chosen.rows_that_ask(asked) if asked else ())])
+
+    def _note_slow(self) -> None:
+        """Those whose questions took long, though they were waited for."""
+        if self.took is None or self.slow_after is None:
+            return
+        slow = {asked for asked, took in self.took.items() if took >= self.slow_after}
+        asked = [each for each in slow if isinstance(each, GetMetric)]
+        keys = {self.keys[row] for row in self.chosen.rows_that_ask(asked)} if asked else set()
+        self.slow += sorted(keys | slow.intersection(self.keys))
 
     def _register(self) -> None:
         """The selectors of all, before any machine looks for rivals; those of the last batch are there, if nobody has
@@ -335,7 +351,7 @@ class _Batch:
         if running.events:
             yield from self._tell(progress, running)
         yield from progress.observe(*running.observations)  # once, and what it did is done by then
-        if self.within is not None and progress.now - now >= self.within:
+        if self.slow_after is not None and progress.now - now >= self.slow_after:
             self.slow.append(self.keys[running.row])
 
     def _answer_anew(self, of: Running, action: Any) -> Outcome | None:

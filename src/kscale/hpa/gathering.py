@@ -39,27 +39,37 @@ def gather_scales(
     mapper: RESTMapper,
     at_most: int,
     within: int | None = None,
+    took: dict[Any, int] | None = None,
 ) -> Steps[dict[str, Any]]:
     """The scale of every target, or why there is none, by ``keys`` of the HPAs: what is not ``known`` is asked for.
-    ``within``: what takes so many nanoseconds is too late (None: nothing is)."""
+    ``within``: what takes so many nanoseconds is too late (None: nothing is); ``took`` is told how many each took."""
     resources = target_references(hpas, mapper).resources
     rows = [row for row, key in enumerate(keys) if key not in known and resources[row]]
     if not rows:
         return dict(known)
     machines = [partial(_scale_of, hpas[row], resources[row]) for row in rows]
     found = yield from _found(progress, machines, at_most, within)
-    return {**known, **{keys[row]: scale for row, scale in zip(rows, found, strict=True)}}
+    if took is not None:
+        took.update((keys[row], time) for row, (_, time) in zip(rows, found, strict=True))
+    return {**known, **{keys[row]: scale for row, (scale, _) in zip(rows, found, strict=True)}}
 
 
 def gather_metrics(
-    progress: Progress, questions: Sequence[GetMetric], at_most: int, within: int | None = None
+    progress: Progress,
+    questions: Sequence[GetMetric],
+    at_most: int,
+    within: int | None = None,
+    took: dict[Any, int] | None = None,
 ) -> Steps[GatheredMetrics]:
-    """What the metrics APIs answer. ``within``: what takes so many nanoseconds is too late (None: nothing is)."""
-    answers: list[Any] = []
+    """What the metrics APIs answer. ``within``: what takes so many nanoseconds is too late (None: nothing is);
+    ``took`` is told how many each took."""
+    answers: list[tuple[Any, int]] = []
     if questions:
         machines = [partial(_answer_to, each) for each in questions]
         answers = yield from _found(progress, machines, at_most, within)
-    return GatheredMetrics(dict(zip(questions, answers, strict=True)))
+    if took is not None:
+        took.update((asked, time) for asked, (_, time) in zip(questions, answers, strict=True))
+    return GatheredMetrics({asked: answer for asked, (answer, _) in zip(questions, answers, strict=True)})
 
 
 def is_late(found: Any) -> bool:
@@ -67,14 +77,16 @@ def is_late(found: Any) -> bool:
     return isinstance(found, ApiError) and found == DEADLINE_EXCEEDED
 
 
-def _found(progress: Progress, machines: Sequence[Machine], at_most: int, within: int | None) -> Steps[list[Any]]:
-    """What machines find that each return (answer, nanoseconds that it took).
+def _found(
+    progress: Progress, machines: Sequence[Machine], at_most: int, within: int | None
+) -> Steps[list[tuple[Any, int]]]:
+    """What machines return: (answer, nanoseconds that it took).
 
     All have the time of one, again and again: one by one they would cost more than what they do. Whose time was cut
     short, because it began late, begins anew; who had half of it or more is too late. So are all that are left once
     none of them finds anything: it is something else that gives them no time.
     """
-    found: list[Any] = [None] * len(machines)
+    found: list[tuple[Any, int]] = [(None, 0)] * len(machines)
     left = list(range(len(machines)))
     while left:
         some = [machines[number] for number in left]
@@ -84,7 +96,7 @@ def _found(progress: Progress, machines: Sequence[Machine], at_most: int, within
             answers = yield from progress.within(within, partial(_together, some, at_most))
         again = []
         for number, (answer, took) in zip(left, answers, strict=True):
-            found[number] = answer
+            found[number] = answer, took
             if within is not None and 2 * took < within and is_late(answer):
                 again.append(number)
         left = again if len(again) < len(left) else []

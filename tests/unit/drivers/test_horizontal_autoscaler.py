@@ -588,6 +588,38 @@ def test_an_answer_that_takes_long_holds_up_nobody_else() -> None:
     scenario(case)
 
 
+def test_who_is_answered_soon_again_is_not_held_up_by_those_who_are_not() -> None:
+    """Two that were slow together, of which one stays so."""
+
+    async def case(world: World) -> None:
+        adapter = Adapter(world, 0)
+        asked, slow, began = adapter.call, {"queue", "web"}, list[int]()
+
+        async def call(call: Call) -> Answer:
+            metrics = {"queue": "/apis/external.metrics.k8s.io/", "web": "/apis/metrics.k8s.io/"}
+            for name, path in metrics.items():
+                if call.path.startswith(path):
+                    if name == "web":
+                        began.append(world.api.clock.now() // SECOND)
+                    if name in slow:
+                        await asyncio.sleep(50)
+            return await asked(call)
+
+        world.server.call = call  # type: ignore[method-assign]
+        world.deploy("web", 500, 500)
+        world.autoscale("web")
+        by_backlog(world, "queue")
+        async with running(world):
+            await asyncio.sleep(120)
+            slow.remove("web")
+            await asyncio.sleep(150)
+            del began[:]
+            await asyncio.sleep(300)
+            assert {*steps_between(began)} == {15}
+
+    scenario(case)
+
+
 def test_kinds_that_nobody_tells_hold_up_nobody_for_long() -> None:
     """An aggregated API that hangs: who scales another kind waits for it, the others for five seconds at most."""
 
