@@ -93,6 +93,7 @@ def load_all(
     and the field, for weights that are none and for times that cannot be expressed; those before it are loaded.
     """
     problems = []
+    state.merging = []  # there may be more to merge
     for item in checkpoints:
         vpa = state.vpas.get((item.namespace, item.spec.vpa_object_name))
         if vpa is None:

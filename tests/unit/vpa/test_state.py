@@ -170,6 +170,19 @@ def test_checkpoints_load_into_an_equal_recommendation_within_their_loss(given_r
     assert sample_counts(again) == sample_counts(result)
 
 
+def test_checkpoints_that_come_after_rounds_are_merged_in_the_next() -> None:
+    """What is merged of whom is remembered from round to round."""
+    (result,) = play(RecommenderState(), [([(0, "x")], [(("default", "p0", "a"), START, 3_000, CPU_SAMPLE)], {}, 1)])
+    state = RecommenderState()
+    one = pod(container("a"), name="p0", labels={"app": "x"})
+    given = RecommenderRound(vpas=vpas({}), pods=pod_changes(state, [one]), controllers=CONTROLLERS, usage=[])
+    run_once(state, given, now=START + HOUR)
+    assert sample_counts(run_once(state, plain_round(), now=START + 2 * HOUR)) == {("vpa-x", "a"): 0}
+    saved, now = checkpoints(result.actions), START + 3 * HOUR
+    assert init_from_checkpoints(state, vpas({}), saved, controllers=CONTROLLERS, now=now) == []
+    assert sample_counts(run_once(state, plain_round(), now=now))["vpa-x", "a"] == 1
+
+
 def sample_counts(result: RecommenderResult) -> dict[tuple[str, str], int]:
     """(VPA, container) -> what its checkpoint says."""
     return {
