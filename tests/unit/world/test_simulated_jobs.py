@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kscale.effects import SECOND, Evict
 from kscale.objects.batch import Job
@@ -86,12 +87,38 @@ def test_a_job_whose_time_is_over_has_failed(parallelism: int) -> None:
     failed = find(job(of).status.conditions, "Failed")
     assert failed is not None
     assert (failed.reason, failed.message) == ("DeadlineExceeded", "Job was active longer than specified deadline")
-    assert (job(of).status.active, job(of).status.failed, list(of.api.of("Pod"))) == (0, 0, [])
+    status = job(of).status  # what had not ended has failed
+    assert (status.active, status.ready, status.failed, list(of.api.of("Pod"))) == (0, 0, parallelism, [])
+
+
+def test_another_deadline_counts() -> None:
+    of = world(activeDeadlineSeconds=100)
+    run(of, 50)
+    of.api.put(replace(job(of), spec=replace(job(of).spec, active_deadline_seconds=200)))
+    run(of, 149)
+    assert find(job(of).status.conditions, "Failed") is None
+    run(of, 3)
+    assert find(job(of).status.conditions, "Failed") is not None
+
+
+def test_the_time_of_a_job_that_was_suspended_begins_anew() -> None:
+    of = world(activeDeadlineSeconds=100)
+    run(of, 50)
+    for suspended in (True, False):
+        of.api.put(replace(job(of), spec=replace(job(of).spec, suspend=suspended)))
+        run(of, 30)
+        told = find(job(of).status.conditions, "Suspended")
+        assert told is not None
+        reason = "JobSuspended" if suspended else "JobResumed"
+        assert (told.status, told.reason) == (str(suspended), reason)
+    assert (job(of).status.failed, job(of).status.start_time) == (0, told.last_transition_time)
+    run(of, 69)
+    assert (job(of).status.active, find(job(of).status.conditions, "Failed")) == (1, None)
+    run(of, 3)
+    assert find(job(of).status.conditions, "Failed") is not None
 
 
 def test_pods_that_a_job_gives_up_itself_have_not_failed() -> None:
-    from msgspec.structs import replace
-
     of = world(parallelism=4, completions=8)
     run(of, 5)
     of.api.put(replace(job(of), spec=replace(job(of).spec, parallelism=1)))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kscale.effects import SECOND, Moment, VirtualTime, from_text
 from kscale.objects.batch import Job, JobStatus
-from kscale.objects.conditions import is_true, pod_ready
+from kscale.objects.conditions import find, is_true, pod_ready, with_condition
 from kscale.objects.core import Pod
 from kscale.objects.meta import Condition, object_key
 from kscale.objects.owners import controller_of
@@ -57,8 +57,8 @@ class Jobs(Controller):
         self._failures: dict[str, _Failures] = {}
         self._dismissed: set[str] = set()
         """UIDs of pods that a job gives up itself: they do not count."""
-        self._deadlines: set[str] = set()
-        """UIDs of jobs that will be looked at when their time is over."""
+        self._deadlines: dict[str, Moment] = {}
+        """By UID of a job: when it will be looked at as its time is over."""
         api.listen("Pod", self._pods)
         api.listen(self.kind, one_by_one(self._gone))
 
@@ -86,7 +86,7 @@ class Jobs(Controller):
     def _gone(self, old: Job | None, new: Job | None) -> None:
         if old is not None and new is None:
             self._failures.pop(old.metadata.uid, None)
-            self._deadlines.discard(old.metadata.uid)
+            self._deadlines.pop(old.metadata.uid, None)
 
     def sync(self, held: Job) -> None:
         """Makes what is missing, counts what has succeeded or failed, and says when it is complete, or failed."""
@@ -103,8 +103,14 @@ class Jobs(Controller):
                 self._api.remove(pod)
         active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
         failed, known.new = status.failed + known.new, 0
-        status = replace(status, succeeded=succeeded, failed=failed, start_time=self._started(held))
+        started = status.start_time or (None if held.spec.suspend else self._api.now_text)
+        status = replace(status, succeeded=succeeded, failed=failed, start_time=started)
         end = self._end(held, status, active)
+        if end is None:
+            status = self._with_suspension(held, status)
+            self._await_deadline(held, status)
+        elif end.type == "Failed":  # then all that have not ended count as failed
+            status = replace(status, failed=failed + len(active))
         wanted = 0 if end is not None or held.spec.suspend else self._wanted(held, succeeded, active)
         for pod in active[wanted:]:
             self._dismissed.add(pod.metadata.uid)
@@ -121,20 +127,33 @@ class Jobs(Controller):
             now = self._api.now_text
             completed = now if end.type == "Complete" else None
             status = replace(status, conditions=[*status.conditions, end], completion_time=completed)
-        new = replace(status, active=wanted, ready=sum(map(pod_ready, active)))
+        new = replace(status, active=wanted, ready=sum(map(pod_ready, active[:wanted])))
         if new != held.status:
             self._api.put(replace(held, status=new))
 
-    def _started(self, held: Job) -> str | None:
-        """Since when it is not suspended; when its time is over it will be looked at."""
+    def _with_suspension(self, held: Job, status: JobStatus) -> JobStatus:
+        """Says whether it is suspended. When it goes on its time begins anew."""
+        at = self._api.now_text
         if held.spec.suspend:
-            return None if held.status.start_time is None else held.status.start_time
-        started = held.status.start_time or self._api.now_text
+            text, reason, message = "True", "JobSuspended", "Job suspended"
+        elif find(status.conditions, "Suspended") is not None:
+            text, reason, message = "False", "JobResumed", "Job resumed"
+        else:
+            return status
+        new = Condition(type="Suspended", status=text, reason=reason, message=message, last_transition_time=at)
+        conditions = with_condition(status.conditions, new)
+        goes_on = not held.spec.suspend and conditions is not status.conditions
+        return replace(status, conditions=conditions, start_time=at if goes_on else status.start_time)
+
+    def _await_deadline(self, held: Job, status: JobStatus) -> None:
+        """Looks at it again when its time is over."""
         limit, uid = held.spec.active_deadline_seconds, held.metadata.uid
-        if limit is not None and uid not in self._deadlines:
-            self._deadlines.add(uid)
-            self._look_again(held.key, max(from_text(started) + limit * SECOND - self._time.now, 0))
-        return started
+        if limit is None or held.spec.suspend or status.start_time is None:
+            return
+        due = from_text(status.start_time) + limit * SECOND
+        if self._deadlines.get(uid) != due:
+            self._deadlines[uid] = due
+            self._look_again(held.key, due - self._time.now)
 
     def _look_again(self, key: str, after: int) -> None:
         self._time.at(self._time.now + after, lambda: self.changed(key), rank=CONTROLLERS + _RANK)
