@@ -179,6 +179,34 @@ def test_recreated_pods_come_when_the_others_are_gone() -> None:
     assert counted(world) == ([5], 5)
 
 
+def test_a_template_that_comes_back_waits_for_the_pods_of_the_other_where_they_are_recreated() -> None:
+    held = deployment(replicas=3, spec={"strategy": {"type": "Recreate"}}, cpu="100m")
+    world = world_of(held, options=OPTIONS)
+    run(world, 20)
+    changed(world, v="1")
+    run(world, 60)
+    changed(world)
+    run(world, 2)
+    assert (counted(world), len(world.api.of("Pod"))) == (([], 0), 3)
+    run(world, 20)
+    assert (counted(world), len(world.api.of("Pod"))) == (([3], 3), 3)
+    assert len(world.api.of("ReplicaSet")) == 2
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_a_paused_deployment_gets_another_size_from_nothing_too(size: int) -> None:
+    world = world_of(deployment(replicas=size, cpu="10m"), options=OPTIONS)
+    run(world, 20)
+    held = named(world, "web")
+    world.api.put(replace(held, spec=replace(held.spec, paused=True)))
+    changed(world, v="1")
+    for wanted in (3, 0, 2):
+        scale(world, wanted)
+        run(world, 60)
+        assert counted(world) == ([wanted] if wanted else [], wanted)
+    assert len(world.api.of("ReplicaSet")) == 1  # of the template before
+
+
 def test_a_size_that_changes_while_it_rolls_is_shared() -> None:
     world = world_of(deployment(replicas=8, cpu="10m"), options=OPTIONS)
     run(world, 20)
@@ -303,6 +331,32 @@ def test_a_partition_keeps_what_is_before_it_also_when_it_comes_again() -> None:
     delete_pod(world.api, world.api.get("Pod", "shop", "db-0"))
     run(world, 30)
     assert versions(world) == ["0", "11", "21"]
+
+
+def test_before_a_partition_is_the_template_that_all_pods_had_last() -> None:
+    """Not one that took the place of it in part."""
+    world = stateful(updateStrategy={"rollingUpdate": {"partition": 2}})
+    for version, last in (("1", "21"), ("2", "22"), ("", "2")):
+        with_template(world, version)
+        run(world, 60)
+        for name in ("db-0", "db-1"):
+            delete_pod(world.api, world.api.get("Pod", "shop", name))
+        run(world, 60)
+        assert versions(world) == ["0", "1", last]
+
+
+def test_once_all_pods_have_a_template_it_is_the_one_before() -> None:
+    world = stateful(updateStrategy={"rollingUpdate": {"partition": 0}})
+    with_template(world, "1")
+    run(world, 100)
+    held = world.api.get("StatefulSet", "shop", "db")
+    rolling = from_dict({"rollingUpdate": {"partition": 2}}, type(held.spec.update_strategy))
+    world.api.put(replace(held, spec=replace(held.spec, update_strategy=rolling)))
+    with_template(world, "2")
+    run(world, 60)
+    delete_pod(world.api, world.api.get("Pod", "shop", "db-0"))
+    run(world, 60)
+    assert versions(world) == ["01", "11", "22"]
 
 
 def test_a_stateful_set_may_wait_for_deletion() -> None:

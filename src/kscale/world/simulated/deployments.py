@@ -27,6 +27,7 @@ from kscale.world.simulated.rollouts import (
     next_sizes,
     replicas_of,
     shared_sizes,
+    size_alone,
     wanted_of,
 )
 
@@ -100,16 +101,19 @@ class Deployments(Controller):
         current, known = self._current(held, sets), self._known.get(uid)
         old = [each for each in sets.values() if each is not current]
         sizes: Sizes = {}
-        if known is not None and known.size != wanted and any(map(replicas_of, sets.values())):
+        if held.spec.paused and sum(map(bool, map(replicas_of, sets.values()))) < 2:
+            sizes = size_alone(held, current, old)
+        elif known is not None and known.size != wanted and any(map(replicas_of, sets.values())):
             sizes = shared_sizes(held, sets.values(), known.most)
             if not sizes:
                 self.changed(held.key)  # it goes on
-        elif current is not None and not held.spec.paused:
-            sizes = next_sizes(held, current, old)
         elif not held.spec.paused:
             sizes = self._before_another(held, old)
             if not sizes and not self._waits_for(held, old):
-                current = self._make(held, old)
+                if current is None:
+                    current = self._make(held, old)
+                else:
+                    sizes = next_sizes(held, current, old)
         self._known[uid] = _Known(wanted, most_of(held), held.spec.template, "" if current is None else current.key)
         for key, size in sizes.items():
             each = self._api.find("ReplicaSet", key)
@@ -120,11 +124,11 @@ class Deployments(Controller):
             self._forget(held, [each for each in now.values() if each.key != current.key])
 
     def _before_another(self, held: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
-        """What sets get before there is one of another template."""
+        """What other sets get before that of the template has pods."""
         return {each.key: 0 for each in old if replicas_of(each)} if held.spec.strategy.type == RECREATE else {}
 
     def _waits_for(self, held: Deployment, old: Sequence[ReplicaSet]) -> bool:
-        """Whether pods have to be gone before there is a set of another template."""
+        """Whether pods of other sets have to be gone before that of the template has any."""
         for each in old:
             self._waited_for.pop(each.metadata.uid, None)
             pods = self._owned.of(each.metadata.uid).values()

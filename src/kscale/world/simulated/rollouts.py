@@ -12,7 +12,17 @@ from typing import Final
 from kscale.objects.apps import Deployment, DeploymentSpec, ReplicaSet
 from kscale.objects.numbers_or_percent import share_of
 
-__all__ = ["RECREATE", "Sizes", "first_size", "most_of", "next_sizes", "replicas_of", "shared_sizes", "wanted_of"]
+__all__ = [
+    "RECREATE",
+    "Sizes",
+    "first_size",
+    "most_of",
+    "next_sizes",
+    "replicas_of",
+    "shared_sizes",
+    "size_alone",
+    "wanted_of",
+]
 
 RECREATE: Final = "Recreate"
 _QUARTER: Final = "25%"
@@ -64,8 +74,8 @@ def next_sizes(held: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> 
     size = _grown(held, has, sum(map(replicas_of, old)))
     if size != has:
         return {new.key: size}
-    if not old or held.spec.strategy.type == RECREATE:
-        return {each.key: 0 for each in old}
+    if not old:
+        return {}
     wanted = wanted_of(held)
     stay = wanted - min(_bounds(held.spec, wanted)[1], wanted)
     left = {each.key: replicas_of(each) for each in old}
@@ -95,6 +105,16 @@ def most_of(held: Deployment) -> int:
     """How many pods there may be while it rolls."""
     wanted = wanted_of(held)
     return wanted + _bounds(held.spec, wanted)[0]
+
+
+def size_alone(held: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
+    """What the only set that has pods gets while a deployment is paused; where none has, that of the template, or else
+    the newest (``FindActiveOrLatest``)."""
+    others = sorted(old, key=_age, reverse=True)
+    there = others if current is None else [current, *others]
+    found = next((each for each in there if replicas_of(each)), there[0] if there else None)
+    wanted = wanted_of(held)
+    return {} if found is None or replicas_of(found) == wanted else {found.key: wanted}
 
 
 def shared_sizes(held: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:

@@ -38,7 +38,8 @@ _REVISION: Final = "controller-revision-hash"
 
 class _Revision(NamedTuple):
     """Of a stateful set: its ``template``, and what pods of that are labelled with (``name``, and ``aliases``: those
-    that were there when it was looked at first); ``before``: the template before."""
+    that were there when it was looked at first); ``before``: the template before, as long as not all pods are of this
+    one (``currentRevision``)."""
 
     template: PodTemplateSpec
     name: str
@@ -112,7 +113,7 @@ class StatefulSets(Controller):
             self._first[uid] = known.name, there
         elif known.template is not template:
             name, (first, there) = revision_of(held), self._first[uid]
-            before = known.before if name == known.name else known.template
+            before = known.before or (None if name == known.name else known.template)
             known = _Revision(template, name, there if name == first else frozenset(), before)
             self._revisions[uid] = known
         return known
@@ -151,6 +152,10 @@ class StatefulSets(Controller):
             updated_replicas=sum(map(revision.has, pods)),
             available_replicas=ready,
         )
+        wanted = 1 if held.spec.replicas is None else held.spec.replicas
+        is_complete = held.spec.update_strategy.type != "OnDelete" and status.updated_replicas == wanted == ready
+        if revision.before is not None and is_complete:
+            self._revisions[held.metadata.uid] = revision._replace(before=None)
         if status != held.status:
             self._api.put(replace(held, status=status))
 
