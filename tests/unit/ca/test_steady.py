@@ -15,8 +15,10 @@ from kscale.ca.cluster_state import (
     UnregisteredNode,
 )
 from kscale.ca.state import ScaleDownState
-from kscale.ca.static_autoscaler.steady import next_difference
+from kscale.ca.static_autoscaler.steady import moments_of_nodes, next_difference
 from kscale.effects import SECOND
+from kscale.objects.core import Node, NodeSpec, Taint
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroups import Groups
 
 NOW = 1_790_000_000 * SECOND
@@ -55,3 +57,16 @@ def test_what_has_been_is_compared_with_durations() -> None:
     state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 590 * SECOND}))
     found = next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
     assert found == NOW + 10 * SECOND  # ten minutes unneeded
+
+
+@pytest.mark.parametrize("value", ["20261128120000", "9" * 60, "9223372036", "1790000300"])
+def test_numbers_of_taints_need_not_be_seconds(value: str) -> None:
+    held = tainted("a", value)
+    moments = moments_of_nodes([held])
+    assert moments == ({int(value) * SECOND} if len(value) == 10 else set())
+    found = next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
+    assert found == NOW + 2 * SECOND
+
+
+def tainted(name: str, value: str) -> Node:
+    return Node(metadata=ObjectMeta(name=name), spec=NodeSpec(taints=[Taint("upgraded", value, "NoSchedule")]))

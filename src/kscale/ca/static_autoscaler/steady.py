@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from kscale.ca.cluster_state import ClusterAutoscalerStatus
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.state import LoopState
-from kscale.effects import SECOND, ZERO_TIME, Moment, duration, from_text
+from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.objects.core import Node
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.pod_states import GONE
@@ -93,7 +93,7 @@ def moments_of_nodes(nodes: Iterable[Node]) -> set[Moment]:
         texts.update([each.last_transition_time for each in node.status.conditions])
         for taint in node.spec.taints:
             texts.add(taint.time_added)
-            if taint.value.isdecimal():
+            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # not all numbers are seconds
                 found.add(int(taint.value) * SECOND)
     found.update(from_text(text) for text in texts if text)
     return found
