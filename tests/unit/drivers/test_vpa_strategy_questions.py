@@ -272,6 +272,31 @@ def test_however_many_namespaces_hang_a_place_is_left_for_who_comes() -> None:
     against(case)
 
 
+def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
+    """Nor do they ask for labels that nobody needs: where three hang, a fourth that had no answer waits."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        many = [f"a{i}" for i in range(9)]
+        for namespace in many:
+            beside(api, "big", namespace)
+        source = Hangs(prometheus(api), *many)
+
+        def of_labels() -> int:
+            return sum("namespace=" not in each.query for each in source.asked)
+
+        async with running(api, patient(source)):
+            await asyncio.sleep(1)
+            await minutes(api, 22)
+            before, begun = of_labels(), sum(source.times.values())
+            await minutes(api, 20)
+            assert sum(source.times.values()) == begun + 4 * 3  # each for five minutes
+            assert of_labels() == before + 4
+
+    against(case)
+
+
 def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> None:
     held = []
 

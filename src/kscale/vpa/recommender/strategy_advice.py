@@ -164,8 +164,8 @@ class StrategyAdvisor:
         self.kills.forget(state, self._history.range_queries(now)[0].start)
         due = [name for name, own in vpas.items() if any(self._is_due(state, vpa, now) for vpa in own)]
         self._waiting = set(due) - self._asking.keys()
-        if self._waiting and not self._is_beginning and len(self._asking) < _AT_ONCE:
-            begun = frozenset(self._waiting)
+        begun = frozenset(self._waiting - self._unanswered if self._many_hang else self._waiting)
+        if begun and not self._is_beginning and len(self._asking) < _AT_ONCE:
             self._is_beginning = True
             yield from progress.act(InBackground(partial(self._ask_steps, state)))
             left = duration(state.options.recommender_interval) // 2
@@ -203,7 +203,7 @@ class StrategyAdvisor:
         """Of one namespace of the queue after the other, but those that somebody else has asked for meanwhile."""
         progress = Progress(now)
         while queue:
-            if queue[0] in self._unanswered and len(self._unanswered & self._asking.keys()) >= _AT_ONCE_AGAIN:
+            if queue[0] in self._unanswered and self._many_hang:
                 return  # who asks for one of these goes on
             namespace = queue.popleft()
             if namespace in self._waiting:
@@ -236,6 +236,11 @@ class StrategyAdvisor:
         yield from progress.observe(
             *(Observation(name=_SAMPLES, labels={"resource": name}, value=float(n)) for name, n in given.items())
         )
+
+    @property
+    def _many_hang(self) -> bool:
+        """No other namespace is asked for that had no answer the last time."""
+        return len(self._unanswered & self._asking.keys()) >= _AT_ONCE_AGAIN
 
     @property
     def _name(self) -> str:
