@@ -199,11 +199,13 @@ def _numbered(workload: KubeObject, template: PodTemplateSpec, numbers: range, c
         yield _pod(workload, template, f"{workload.name}-{number}", spec, labels)
 
 
-def _template_hash(template: PodTemplateSpec) -> str:
-    """Ten letters and digits that change with the template (upstream hashes a dump of its Go structs)."""
+def _template_hash(template: PodTemplateSpec, collisions: int = 0) -> str:
+    """Ten letters and digits that change with the template (upstream hashes a dump of its Go structs), and with how
+    many ``collisions`` there were."""
     from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
 
-    number = int.from_bytes(blake2b(to_json(template), digest_size=8).digest(), "big")
+    salt = str(collisions).encode() if collisions else b""
+    number = int.from_bytes(blake2b(to_json(template) + salt, digest_size=8).digest(), "big")
     text = ""
     for _ in range(10):
         number, rest = divmod(number, len(_HASH_ALPHABET))
@@ -216,10 +218,11 @@ def revision_of(workload: StatefulSet) -> str:
     return f"{workload.name}-{_template_hash(workload.spec.template)}"
 
 
-def replica_set_of(deployment: Deployment) -> ReplicaSet:
-    """The replica set that a deployment would make for its current template."""
+def replica_set_of(deployment: Deployment, *, collisions: int = 0) -> ReplicaSet:
+    """The replica set that a deployment would make for its current template, where so many that are not its own have
+    names that it would have had (``collisionCount``)."""
     template = deployment.spec.template
-    own = _template_hash(template)
+    own = _template_hash(template, collisions)
     labels = {**(template.metadata.labels or {}), "pod-template-hash": own}
     template = _replace(template, metadata=_replace(template.metadata, labels=labels))
     selector = deployment.spec.selector

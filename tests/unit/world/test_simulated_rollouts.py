@@ -243,6 +243,17 @@ def test_a_template_that_comes_back_has_its_set_and_a_paused_one_waits() -> None
     assert len(world.api.of("ReplicaSet")) == 3
 
 
+def test_a_deployment_that_is_made_again_has_a_set_of_its_own() -> None:
+    world = world_of(deployment(replicas=2, cpu="10m"), options=OPTIONS)
+    run(world, 20)
+    world.api.remove(named(world, "web"))
+    world.api.create(deployment(replicas=3, cpu="10m"))
+    run(world, 60)
+    assert counted(world) == ([3], 3)
+    (left,) = world.api.of("ReplicaSet").values()
+    assert left.metadata.owner_references[0].uid == named(world, "web").metadata.uid
+
+
 def test_only_some_sets_of_earlier_templates_are_kept() -> None:
     world = world_of(deployment(replicas=1, spec={"revisionHistoryLimit": 2}, cpu="10m"), options=OPTIONS)
     for number in range(5):
@@ -357,6 +368,20 @@ def test_once_all_pods_have_a_template_it_is_the_one_before() -> None:
     delete_pod(world.api, world.api.get("Pod", "shop", "db-0"))
     run(world, 60)
     assert versions(world) == ["01", "11", "22"]
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+def test_a_stateful_set_that_is_made_again_waits_for_the_pods_of_the_one_before(policy: str) -> None:
+    world = stateful(podManagementPolicy=policy)
+    held = world.api.get("StatefulSet", "shop", "db")
+    world.api.remove(held)
+    again = world.api.create(replace(held, metadata=replace(held.metadata, uid="", resource_version="")))
+    run(world, 2)
+    assert versions(world) == []
+    assert len(world.api.of("Pod")) == 3  # they end
+    run(world, 60)
+    assert versions(world) == ["0", "1", "2"]
+    assert {each.metadata.owner_references[0].uid for each in world.api.of("Pod").values()} == {again.metadata.uid}
 
 
 def test_a_stateful_set_may_wait_for_deletion() -> None:

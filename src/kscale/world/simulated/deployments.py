@@ -137,8 +137,11 @@ class Deployments(Controller):
         return any(each.metadata.uid in self._waited_for for each in old)
 
     def _make(self, held: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
-        """The set of its template."""
-        made = replica_set_of(held)
+        """The set of its template, under a name that nobody has: one that was deleted may still have its sets."""
+        made, collisions = replica_set_of(held), 0
+        while self._api.find("ReplicaSet", made.key) is not None:
+            collisions += 1
+            made = replica_set_of(held, collisions=collisions)
         spec = replace(made.spec, replicas=first_size(held, old))
         return self._api.create(replace(made, spec=spec, metadata=replace(made.metadata, uid="")))
 

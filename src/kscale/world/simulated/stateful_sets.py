@@ -24,9 +24,9 @@ from kscale.objects.core import (
     PodTemplateSpec,
 )
 from kscale.objects.daemon_sets import should_run
-from kscale.objects.meta import KubeObject
+from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.workloads import claims_of, daemonset_pod, pods_of, revision_of
-from kscale.world.simulated.api_objects import ApiObjects, one_by_one
+from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.pods import delete_pod, finished
@@ -64,7 +64,17 @@ class StatefulSets(Controller):
         self._revisions: dict[str, _Revision] = {}
         self._first: dict[str, tuple[str, frozenset[str]]] = {}
         """Of each set: the first revision, and what pods were labelled with that were there before."""
+        self._taken: dict[str, str] = {}
+        """Keys of pods of others whose names a set waits for, and the key of the set."""
         api.listen(self.kind, one_by_one(self._gone))
+        api.listen("Pod", self._pods)
+
+    def _pods(self, changes: Changes[Pod]) -> None:
+        if not self._taken:
+            return
+        for key, _, new in changes:
+            if new is None and key in self._taken:
+                self.changed(self._taken.pop(key))
 
     def _gone(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
         if old is not None and new is None:
@@ -84,7 +94,10 @@ class StatefulSets(Controller):
         for name, number in names.items():
             pod = pods.get(name)
             if pod is None:
-                self._make(held, begin + number, revision.before if number < _partition(held) else None)
+                if self._api.find("Pod", key := object_key(held.metadata.namespace, name)) is not None:
+                    self._taken[key] = held.key
+                else:
+                    self._make(held, begin + number, revision.before if number < _partition(held) else None)
                 blocked = True
             elif finished(pod):
                 delete_pod(self._api, pod)
