@@ -62,9 +62,8 @@ class Reconciled:
     ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
     ``unfinished``: keys of those that there was no time for, ``late``: of those whose questions were not answered in
     time, of both of which nothing has changed; ``slow``: of those that took as long to write, or whose questions took
-    as long as would have been slow; ``problems``: what of an
-    HPA was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns
-    say.
+    as long as would have been slow; ``problems``: what of an HPA was malformed, so that upstream would crash, by its
+    key; ``records`` of those that did more than the columns say.
 
     ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
     that were written of those of which the columns say all, by key; ``rows``: of all that were given, what came of
