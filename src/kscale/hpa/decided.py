@@ -20,9 +20,8 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.hpa.metric_proposals import measured
-from kscale.hpa.metrics import RECONCILIATION_DURATION, RECONCILIATIONS, seconds
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import ReconcileUnderWay
+from kscale.hpa.reconcile import ReconcileUnderWay, counted, not_updated
 from kscale.hpa.reconcile_pass import Pass
 from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import TargetScale
@@ -31,12 +30,7 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler
 
 __all__ = ["UNCHANGED", "Concluded", "Decided", "Remeasured"]
 
-_NOTHING: Final = {"action": "none", "error": "none"}
-
-UNCHANGED: Final = (
-    Observation(name=RECONCILIATIONS, labels=_NOTHING),
-    seconds(RECONCILIATION_DURATION, 0, 0, _NOTHING),
-)
+UNCHANGED: Final = counted("none", "none", 0, 0)
 """What the end of a reconcile counts that changed no size, wrote nothing, and so waited for nothing."""
 
 
@@ -120,8 +114,8 @@ class Remeasured:
         options: HPAOptions,
     ) -> None:
         self._concluded, self._known = concluded, known
-        self._metrics, statuses = measured(hpa, known.replicas, options)
-        status = replace(hpa.status, current_metrics=list(statuses) or None)
+        self._metrics = measured(hpa, known.replicas, options)
+        status = replace(hpa.status, current_metrics=[each.status for each in self._metrics] or None)
         self._now = Pass(hpa, _read(hpa, state, known), status, now, options, Progress(now))
         self.observations = list(concluded.observations)
         self.writes = self._now.has_news()
@@ -130,10 +124,8 @@ class Remeasured:
         """What follows where the status says something new; what it counts at its end is added to ``observations``."""
         now = self._now
         error = yield from now.write_news()
-        labels = {"action": "none", "error": "internal"} if error else _NOTHING
-        self.observations.append(Observation(name=RECONCILIATIONS, labels=labels))
-        self.observations.append(seconds(RECONCILIATION_DURATION, now.now, now.progress.now, labels))
-        return self._record(f"failed to update status for {now.hpa.metadata.name}: {error}" if error else None)
+        self.observations += counted("none", "internal" if error else "none", now.now, now.progress.now)
+        return self._record(not_updated(now.hpa, error) if error else None)
 
     def ended(self) -> Reconciliation:
         """What comes of it where nothing is written."""

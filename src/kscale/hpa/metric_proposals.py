@@ -71,13 +71,9 @@ def propose(now: Pass, scale: Scale) -> StepsOf[List | GetMetric | Emit | Observ
 def propose_known(now: Pass, scale: Scale, known: Sequence[Replicas]) -> tuple[Proposals, list[Observation]]:
     """What :func:`propose` comes to, and what it counts, where it is known what the calculator says of each metric,
     none of it an error: nothing is asked then, and it takes no time."""
-    found: list[MetricProposal | MetricError] = []
+    found = measured(now.hpa, known, now.options)
     observations: list[Observation] = []
-    for spec, replicas in zip(now.hpa.spec.metrics or (), known, strict=True):
-        source = source_of(spec, now.options)
-        assert source is not None  # the calculator has an answer
-        proposal = proposal_of(source, replicas)
-        found.append(proposal)
+    for spec, proposal in zip(now.hpa.spec.metrics or (), found, strict=True):
         labels = _labels(now, spec.type, proposal)
         observations.append(Observation(name=METRIC_COMPUTATIONS, labels=labels))
         observations.append(seconds(METRIC_COMPUTATION_DURATION, now.now, now.now, labels))
@@ -86,8 +82,8 @@ def propose_known(now: Pass, scale: Scale, known: Sequence[Replicas]) -> tuple[P
 
 def measured(
     hpa: HorizontalPodAutoscaler, known: Sequence[Replicas], options: HPAOptions
-) -> tuple[tuple[MetricProposal, ...], tuple[MetricStatus, ...]]:
-    """(proposals, statuses) of the metrics of an HPA, where it is known what the calculator says of each, none of it an
+) -> tuple[MetricProposal, ...]:
+    """The proposals of the metrics of an HPA, where it is known what the calculator says of each, none of it an
     error."""
     found: list[MetricProposal] = []
     for spec, replicas in zip(hpa.spec.metrics or (), known, strict=True):
@@ -96,7 +92,7 @@ def measured(
         proposal = proposal_of(source, replicas)
         assert isinstance(proposal, MetricProposal)  # as that is no error
         found.append(proposal)
-    return tuple(found), tuple([each.status for each in found])
+    return tuple(found)
 
 
 def _concluded(now: Pass, found: Sequence[MetricProposal | MetricError], current: int) -> Proposals:

@@ -48,7 +48,7 @@ from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["ReconcileUnderWay", "Reconciling", "reconcile"]
+__all__ = ["ReconcileUnderWay", "Reconciling", "counted", "not_updated", "reconcile"]
 
 Reconciling = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
@@ -91,6 +91,17 @@ def reconcile(
         hpa = apply_defaults(from_v1(hpa))
     now_ = Pass(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
     return ReconcileUnderWay(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
+
+
+def counted(action: str, error: str, begun: Moment, ended: Moment) -> tuple[Observation, Observation]:
+    """What the end of a reconcile counts: that there was one, and how long it took."""
+    labels = {"action": action, "error": error}
+    return Observation(name=RECONCILIATIONS, labels=labels), seconds(RECONCILIATION_DURATION, begun, ended, labels)
+
+
+def not_updated(hpa: HorizontalPodAutoscaler, error: str) -> str:
+    """The error of a status that could not be written."""
+    return f"failed to update status for {hpa.metadata.name}: {error}"
 
 
 @dataclass(slots=True)
@@ -140,9 +151,7 @@ class ReconcileUnderWay:
 
     def counted(self) -> tuple[Observation, Observation]:
         """What :meth:`end` counts where counting takes no time."""
-        labels = {"action": self.action, "error": self.error_class}
-        took = seconds(RECONCILIATION_DURATION, self.now.now, self.now.progress.now, labels)
-        return Observation(name=RECONCILIATIONS, labels=labels), took
+        return counted(self.action, self.error_class, self.now.now, self.now.progress.now)
 
     def ended(self, error: str = "") -> Reconciliation:
         """What :meth:`end` returns."""
@@ -257,7 +266,7 @@ class ReconcileUnderWay:
         if not error:
             return ""
         self.error_class = "internal"
-        return f"failed to update status for {self.now.hpa.metadata.name}: {error}"
+        return not_updated(self.now.hpa, error)
 
     def _minimum(self) -> int:
         minimum = self.now.hpa.spec.min_replicas

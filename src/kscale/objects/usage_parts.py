@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,10 +64,9 @@ def _rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
     (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
     of_rows, of_items = slice(row, rows), slice(item, items)
     numbers, columns = usage.labels[of_rows], list(usage.columns())
-    return type(
-        usage
-    )(
-        range(rows - row),  # type: ignore[arg-type]  # as many as there are; whoever joins them has the keys
+    keys: Any = range(rows - row)  # as many as there are; whoever joins them has the keys
+    return type(usage)(
+        keys,
         usage.namespace[of_rows],
         usage.namespaces,
         np.where(numbers < 0, -1, numbers - np.int32(label)),

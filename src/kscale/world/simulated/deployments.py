@@ -14,7 +14,7 @@ from kscale.effects import VirtualTime
 from kscale.objects.apps import Deployment, DeploymentStatus, ReplicaSet
 from kscale.objects.core import Pod, PodSpec, PodTemplateSpec
 from kscale.objects.owners import controller_of
-from kscale.objects.workloads import replica_set_of
+from kscale.objects.workloads import pod_count, replica_set_of
 from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.controllers import Controller
 from kscale.world.simulated.owned_pods import OwnedPods
@@ -22,13 +22,12 @@ from kscale.world.simulated.pods import finished
 from kscale.world.simulated.rollouts import (
     RECREATE,
     Sizes,
+    age_of,
     first_size,
     most_of,
     next_sizes,
-    replicas_of,
     shared_sizes,
     size_alone,
-    wanted_of,
 )
 
 __all__ = ["Deployments"]
@@ -96,14 +95,14 @@ class Deployments(Controller):
 
     def sync(self, held: Deployment) -> None:
         """Makes or resizes its replica sets, and says what they have."""
-        uid, wanted = held.metadata.uid, wanted_of(held)
+        uid, wanted = held.metadata.uid, pod_count(held)
         sets = self._sets.get(uid, {})
         current, known = self._current(held, sets), self._known.get(uid)
         old = [each for each in sets.values() if each is not current]
         sizes: Sizes = {}
-        if held.spec.paused and sum(map(bool, map(replicas_of, sets.values()))) < 2:
+        if held.spec.paused and sum(map(bool, map(pod_count, sets.values()))) < 2:
             sizes = size_alone(held, current, old)
-        elif known is not None and known.size != wanted and any(map(replicas_of, sets.values())):
+        elif known is not None and known.size != wanted and any(map(pod_count, sets.values())):
             sizes = shared_sizes(held, sets.values(), known.most)
             if not sizes:
                 self.changed(held.key)  # it goes on
@@ -125,7 +124,7 @@ class Deployments(Controller):
 
     def _before_another(self, held: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
         """What other sets get before that of the template has pods."""
-        return {each.key: 0 for each in old if replicas_of(each)} if held.spec.strategy.type == RECREATE else {}
+        return {each.key: 0 for each in old if pod_count(each)} if held.spec.strategy.type == RECREATE else {}
 
     def _waits_for(self, held: Deployment, old: Sequence[ReplicaSet]) -> bool:
         """Whether pods of other sets have to be gone before that of the template has any."""
@@ -147,14 +146,14 @@ class Deployments(Controller):
 
     def _forget(self, held: Deployment, old: Sequence[ReplicaSet]) -> None:
         """Of sets that have no pods any more a few are kept, once all pods are those of the template."""
-        wanted = wanted_of(held)
+        wanted = pod_count(held)
         status: DeploymentStatus = self._api.find(self.kind, held.key).status
         limit = held.spec.revision_history_limit
         many = len(old) - (_KEPT if limit is None else limit)
         if many <= 0 or not wanted == status.replicas == status.updated_replicas == status.available_replicas:
             return
-        for each in sorted(old, key=lambda each: (each.metadata.creation_timestamp or "", each.name))[:many]:
-            if not replicas_of(each) and not each.status.replicas:
+        for each in sorted(old, key=age_of)[:many]:
+            if not pod_count(each) and not each.status.replicas:
                 self._api.remove(each)
 
     def _current(self, held: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
@@ -175,7 +174,7 @@ class Deployments(Controller):
             updated_replicas=0 if current is None else current.status.replicas,
             ready_replicas=ready,
             available_replicas=ready,
-            unavailable_replicas=max(sum(map(replicas_of, sets)) - ready, 0),
+            unavailable_replicas=max(sum(map(pod_count, sets)) - ready, 0),
             conditions=held.status.conditions,
         )
         if status != held.status:

@@ -16,6 +16,7 @@ from kscale.effects import Moment, VirtualTime, from_text
 from kscale.objects.apps import ReplicaSet, ReplicaSetStatus
 from kscale.objects.conditions import find
 from kscale.objects.core import Pod, ReplicationController, ReplicationControllerStatus
+from kscale.objects.workloads import pod_count
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
@@ -77,7 +78,7 @@ class ReplicaSets(Controller):
     def sync(self, held: ReplicaSet | ReplicationController) -> None:
         """Makes or deletes what is missing or too many, and says what there is."""
         active, _ = self._owned.counts(held.metadata.uid)
-        wanted = 1 if held.spec.replicas is None else held.spec.replicas
+        wanted = pod_count(held)
         if held.metadata.deletion_timestamp is None and wanted > active and held.spec.template is not None:
             self._maker.make_more(self._maker.pattern(held), wanted - active, generate_name=f"{held.name}-")
         elif wanted < active:

@@ -25,7 +25,7 @@ from kscale.objects.core import (
 )
 from kscale.objects.daemon_sets import should_run
 from kscale.objects.meta import KubeObject, object_key
-from kscale.objects.workloads import claims_of, daemonset_pod, pods_of, revision_of
+from kscale.objects.workloads import claims_of, daemonset_pod, pod_count, pods_of, revision_of
 from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.controllers import Controller, PodMaker
 from kscale.world.simulated.owned_pods import OwnedPods
@@ -87,7 +87,7 @@ class StatefulSets(Controller):
         pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
         revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0
-        wanted = 1 if held.spec.replicas is None else held.spec.replicas
+        wanted = pod_count(held)
         parallel = held.spec.pod_management_policy == "Parallel"
         names = {f"{held.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + wanted)}
         blocked = False
@@ -165,7 +165,7 @@ class StatefulSets(Controller):
             updated_replicas=sum(map(revision.has, pods)),
             available_replicas=ready,
         )
-        wanted = 1 if held.spec.replicas is None else held.spec.replicas
+        wanted = pod_count(held)
         is_complete = held.spec.update_strategy.type != "OnDelete" and status.updated_replicas == wanted == ready
         if revision.before is not None and is_complete:
             self._revisions[held.metadata.uid] = revision._replace(before=None)
