@@ -27,8 +27,8 @@ from kscale.vpa.admission.review import Reviewed
 from kscale.vpa.scales import ScaleCache
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.metrics.rest import RESTMetrics
+from unit.drivers.horizontal_world import World
 from unit.drivers.set_clock import SetClock
-from unit.drivers.test_horizontal_autoscaler import World
 from unit.drivers.test_vpa_admission import RECOMMENDED, review
 from unit.drivers.test_vpa_recommender import SERVED, against_fake
 from unit.drivers.test_vpa_updater import far, lives

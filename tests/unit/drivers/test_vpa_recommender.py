@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -63,6 +64,15 @@ async def minutes(api: FakeApi, count: int, cpu: str = "200m", memory: str = "30
         for i in range(pods):
             used(api, f"web-{i}", cpu, memory)
         await asyncio.sleep(MINUTE)
+
+
+@asynccontextmanager
+async def begun(api: FakeApi, count: int) -> AsyncIterator[None]:
+    """It runs, and so many rounds have passed."""
+    async with running(api, building()):
+        await asyncio.sleep(1)
+        await minutes(api, count)
+        yield
 
 
 def writes(api: FakeApi) -> list[str]:
@@ -200,15 +210,13 @@ def test_checkpoints_of_more_samples_than_an_int32_has_are_read_and_counted_on()
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with begun(api, 2):
+            pass
         kept = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)
         kept["status"]["totalSamplesCount"] = many
         api.server.put(CHECKPOINTS, kept)
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with begun(api, 2):
+            pass
         assert api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]["totalSamplesCount"] == many + 4
 
     against(case)
@@ -262,9 +270,7 @@ def test_usage_at_a_time_that_is_none_costs_its_sample_and_no_more(
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with begun(api, 2):
             for cpu in ("900m", "901m"):
                 for name in ("web-0", "web-1"):
                     used(api, name, cpu, "300Mi")
@@ -287,9 +293,7 @@ def test_a_kill_for_memory_at_a_time_that_is_none_is_not_counted(
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with begun(api, 2):
             before = recommended(api)
             ended = {"terminated": {"reason": "OOMKilled", "finishedAt": time}}
             for restarts, state in ((0, {"running": {}}), (1, ended)):
@@ -307,9 +311,7 @@ def test_an_eviction_for_memory_counts() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 1)
+        async with begun(api, 1):
             told = {
                 "offending_containers": "c",
                 "offending_containers_usage": "2Gi",
@@ -338,9 +340,7 @@ def test_a_target_that_only_has_a_scale() -> None:
             api.server.put("pods", running_pod(f"web-{i}", "web", owner=rollout))
         api.server.put(VPAS, autoscaler("web", kind=rollout[0], api=rollout[1]))
         api.server.put(VPAS, autoscaler("lost", kind="Nobody", api="example.com/v1"))
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with begun(api, 2):
             assert recommended(api)["c"]["cpu"] == "247m"
             (said,) = [text for kind, (_, text) in conditions(api, "lost").items() if kind == "ConfigUnsupported"]
             assert said.startswith("Cannot read targetRef. Reason: unhandled targetRef example.com/v1 / Nobody / lost")
@@ -392,9 +392,7 @@ def test_orphaned_checkpoints_are_deleted() -> None:
         api.server.put(VPAS, autoscaler("web"))
         other = {"vpaObjectName": "gone", "containerName": "c"}
         api.server.put(CHECKPOINTS, {"metadata": meta("gone-c"), "spec": other, "status": {"version": "v3"}})
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 12)
+        async with begun(api, 12):
             assert [each["metadata"]["name"] for each in api.server.all(CHECKPOINTS)] == ["web-c"]
 
     against(case)
@@ -406,9 +404,8 @@ def test_a_vpa_that_cannot_be_read_keeps_its_history() -> None:
     async def case(api: FakeApi) -> None:
         cluster(api)
         api.server.put(VPAS, autoscaler("web"))
-        async with running(api, building()):
-            await asyncio.sleep(1)
-            await minutes(api, 2)
+        async with begun(api, 2):
+            pass
         policy = {"containerPolicies": [{"containerName": "c", "minAllowed": {"cpu": "1e5.5"}}]}
         api.server.put(VPAS, autoscaler("web", resourcePolicy=policy))
         async with running(api, building()) as run:

@@ -206,13 +206,18 @@ class Hangs(OldPrometheus):
         return await super().query(question)
 
 
+def hanging(api: FakeApi, *namespaces: str) -> Hangs:
+    """A VPA, and another one in each of these, of which there is never an answer."""
+    cluster(api)
+    api.server.put(VPAS, autoscaler("web"))
+    for namespace in namespaces:
+        beside(api, "big", namespace)
+    return Hangs(prometheus(api), *namespaces)
+
+
 def test_three_namespaces_that_hang_hold_up_nobody_who_comes_either() -> None:
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
-        for namespace in ("aaa", "aab", "aac"):
-            beside(api, "big", namespace)
-        source = Hangs(prometheus(api), "aaa", "aab", "aac")
+        source = hanging(api, "aaa", "aab", "aac")
         async with running(api, patient(source)):
             await asyncio.sleep(1)
             await minutes(api, 2)
@@ -226,12 +231,8 @@ def test_three_namespaces_that_hang_hold_up_nobody_who_comes_either() -> None:
 
 def test_four_namespaces_are_asked_at_a_time() -> None:
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
         many = [f"a{i}" for i in range(6)]
-        for namespace in many:
-            beside(api, "big", namespace)
-        source = Hangs(prometheus(api), *many)
+        source = hanging(api, *many)
         async with running(api, building(source)) as run:
             await asyncio.sleep(1)
             await minutes(api, 4)
@@ -247,12 +248,8 @@ def test_however_many_namespaces_hang_a_place_is_left_for_who_comes() -> None:
     """Once each has had the time of a question."""
 
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
         many = [f"a{i}" for i in range(9)]
-        for namespace in many:
-            beside(api, "big", namespace)
-        source = Hangs(prometheus(api), *many)
+        source = hanging(api, *many)
         async with running(api, patient(source)):
             await asyncio.sleep(1)
             await minutes(api, 20)
@@ -276,12 +273,8 @@ def test_rounds_do_not_wait_for_namespaces_that_nobody_asks_for_yet() -> None:
     """Nor do they ask for labels that nobody needs: where three hang, a fourth that had no answer waits."""
 
     async def case(api: FakeApi) -> None:
-        cluster(api)
-        api.server.put(VPAS, autoscaler("web"))
         many = [f"a{i}" for i in range(9)]
-        for namespace in many:
-            beside(api, "big", namespace)
-        source = Hangs(prometheus(api), *many)
+        source = hanging(api, *many)
 
         def of_labels() -> int:
             return sum("namespace=" not in each.query for each in source.asked)

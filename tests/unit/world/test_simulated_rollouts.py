@@ -302,6 +302,11 @@ def with_template(world: SimulatedWorld, version: str) -> None:
     world.api.put(replace(held, spec=replace(held.spec, template=replace(held.spec.template, metadata=metadata))))
 
 
+def lose(world: SimulatedWorld, name: str) -> None:
+    """A pod is told to end."""
+    delete_pod(world.api, world.api.get("Pod", "shop", name))
+
+
 def versions(world: SimulatedWorld) -> list[str]:
     """Of pods that are not told to end: number and version."""
     return sorted(
@@ -339,7 +344,7 @@ def test_a_partition_keeps_what_is_before_it_also_when_it_comes_again() -> None:
     with_template(world, "1")
     run(world, 60)
     assert versions(world) == ["0", "11", "21"]
-    delete_pod(world.api, world.api.get("Pod", "shop", "db-0"))
+    lose(world, "db-0")
     run(world, 30)
     assert versions(world) == ["0", "11", "21"]
 
@@ -351,7 +356,7 @@ def test_before_a_partition_is_the_template_that_all_pods_had_last() -> None:
         with_template(world, version)
         run(world, 60)
         for name in ("db-0", "db-1"):
-            delete_pod(world.api, world.api.get("Pod", "shop", name))
+            lose(world, name)
         run(world, 60)
         assert versions(world) == ["0", "1", last]
 
@@ -365,7 +370,7 @@ def test_once_all_pods_have_a_template_it_is_the_one_before() -> None:
     world.api.put(replace(held, spec=replace(held.spec, update_strategy=rolling)))
     with_template(world, "2")
     run(world, 60)
-    delete_pod(world.api, world.api.get("Pod", "shop", "db-0"))
+    lose(world, "db-0")
     run(world, 60)
     assert versions(world) == ["01", "11", "22"]
 
@@ -389,7 +394,7 @@ def test_a_stateful_set_may_wait_for_deletion() -> None:
     with_template(world, "1")
     run(world, 60)
     assert versions(world) == ["0", "1", "2"]
-    delete_pod(world.api, world.api.get("Pod", "shop", "db-1"))
+    lose(world, "db-1")
     run(world, 60)
     assert versions(world) == ["0", "11", "2"]
 
