@@ -147,5 +147,5 @@ class SimulationReport(Record, frozen=True):
     refusals: dict[str, int]
     controllers: list[ControllerUse]
     pod_events: int
-    recommendations: list[Recommended]
     ideal: IdealMix | None = None
+    recommendations: list[Recommended] = msgspec.field(default_factory=list)
