@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -12,10 +14,21 @@ from kscale.objects.decode import syntax_problem
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.snapshot.packing import unpacked
 
-__all__ = ["read_plain"]
+__all__ = ["read_plain", "read_plain_file"]
+
+_NUMBER: Final = "a list of at least one"
 
 
-def read_plain(raw: bytes, source: str, what: str, number: str = "a list of at least one") -> Any:
+def read_plain_file(path: str | os.PathLike[str], what: str, number: str = _NUMBER) -> Any:
+    """:func:`read_plain` of a file. Raises InputError, also for one that cannot be read."""
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
+    return read_plain(raw, str(path), what, number)
+
+
+def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any:
     """The data in a file's bytes (packed or not). ``what`` is looked for in it, and how many (``number``). Raises
     InputError with ``source`` and the place."""
     found_text = unpacked(raw, source)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace as with_fields
 
 from kscale.capacity.groups.reading import groups_from, read_groups
-from kscale.capacity.plain_files import read_plain
+from kscale.capacity.plain_files import read_plain_file
 from kscale.capacity.templates import with_templates
 from kscale.drivers.driver import Driver
 from kscale.effects import LAST_TIME, SECOND, Moment, from_text, to_text
@@ -74,13 +74,7 @@ class Setup:
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
     """A scenario file, YAML or JSON. Raises :class:`~kscale.InputError`, with the file and the field."""
-    file = Path(path)
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
-    data = read_plain(raw, str(path), "scenario")
-    return from_dict(data, Scenario, source=str(path))
+    return from_dict(read_plain_file(path, "scenario"), Scenario, source=str(path))
 
 
 def build(

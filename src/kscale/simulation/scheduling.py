@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kscale.capacity.plain_files import read_plain
-from kscale.errors import InputError, Problem
+from kscale.capacity.plain_files import read_plain_file
+from kscale.errors import InputError
 from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scheduler_config import preemption_candidates, scheduler_profile
@@ -19,6 +19,7 @@ from kscale.simulation.values import Values
 __all__ = ["Scheduling", "scheduling_of"]
 
 _FIELD = "world.schedulerConfiguration"
+_WHAT = "KubeSchedulerConfiguration"
 
 
 class Scheduling(NamedTuple):
@@ -38,18 +39,10 @@ def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
         values.wrong(_FIELD, "is of use with scheduler: scores only")
         return Scheduling()
     try:
-        data = given if isinstance(given, Mapping) else _read(given, values)
+        data = given if isinstance(given, Mapping) else read_plain_file(values.folder / given, _WHAT, "one")
         return Scheduling(score_options(data), scheduler_profile(data), preemption_candidates(data))
     except InputError as error:
         values.problems += [
             each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems
         ]
         return Scheduling()
-
-
-def _read(name: str, values: Values) -> Any:
-    path = values.folder / name
-    try:
-        return read_plain(path.read_bytes(), str(path), "KubeSchedulerConfiguration", "one")
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None

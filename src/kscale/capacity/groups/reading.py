@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kscale.capacity.groups.entry import GroupEntry, GroupOptions, GroupTaint
-from kscale.capacity.plain_files import read_plain
+from kscale.capacity.plain_files import read_plain_file
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escaped, from_dict
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
@@ -40,13 +40,8 @@ def read_groups(
     ``catalogue``: where ``instanceType`` is looked up in entries that name no catalogue themselves.
     Raises InputError with every mistake in the file.
     """
-    file = Path(path)
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
-    data = read_plain(raw, str(path), "node group")
-    return groups_from(data, source=str(path), folder=file.parent, node_names=node_names, catalogue=catalogue)
+    data, folder = read_plain_file(path, "node group"), Path(path).parent
+    return groups_from(data, source=str(path), folder=folder, node_names=node_names, catalogue=catalogue)
 
 
 _OWN_FIELDS: Final[dict[str, type[msgspec.Struct]]] = {"": GroupEntry, "options": GroupOptions, "taints": GroupTaint}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kscale.capacity.plain_files import read_plain
+from kscale.capacity.plain_files import read_plain_file
 from kscale.errors import InputError, Problem
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import escaped, from_dict
@@ -149,12 +148,7 @@ class _File(_Strict):
 
 def read_scenarios(path: str | os.PathLike[str]) -> list[Scenario]:
     """The scenarios of a file, each with its question. Raises InputError with every mistake."""
-    file = Path(path)
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
-    return scenarios_from(read_plain(raw, str(path), "scenarios"), source=str(path))
+    return scenarios_from(read_plain_file(path, "scenarios"), source=str(path))
 
 
 def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:

@@ -16,7 +16,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.one_loop import check_options
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.groups import group_template, groups_from, members_of
-from kscale.capacity.plain_files import read_plain
+from kscale.capacity.plain_files import read_plain_file
 from kscale.capacity.whatif.grammar import GroupsEdit, PricesEdit, Question, SetGroup
 from kscale.capacity.whatif.question_flags import options_in
 from kscale.capacity.whatif.texts import factor_in, group_names
@@ -165,10 +165,7 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
 
 def change_scheduler(world: World, edit: str, folder: Path) -> World:
     path = folder / edit
-    try:
-        data = read_plain(path.read_bytes(), str(path), "KubeSchedulerConfiguration", number="one")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+    data = read_plain_file(path, "KubeSchedulerConfiguration", "one")
     try:
         profile = scheduler_profile(data)
     except InputError as error:
