@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from kscale.capacity.records import UNLIMITED
+from kscale.cli.catalogues import catalogue_of
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
@@ -67,6 +68,7 @@ class GroupSource(OptionGroup):
     spot: Annotated[
         bool, typer.Option("--spot", help="A spot group, too, for each of the catalogue's types with a spot price.")
     ] = False
+    _catalogue: Any = field(default=None, init=False)
 
     def groups(
         self,
@@ -92,6 +94,13 @@ class GroupSource(OptionGroup):
         # Of a recognised group the nodes are known; which is the example, a loop finds out.
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
+    def known_types(self, terminal: Terminal) -> Catalogue | None:
+        """Return the catalogue, None without one. It is read once. Raises InputError."""
+        if self._catalogue is None and self.catalogue is not None:
+            self._catalogue = catalogue_of(self.catalogue, terminal)
+        catalogue: Catalogue | None = self._catalogue
+        return catalogue
+
     def _check(self) -> None:
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
             raise typer.BadParameter("--node excludes -g and --catalogue", param_hint="--node")
@@ -113,16 +122,12 @@ class GroupSource(OptionGroup):
         if self.groups_file is not None:
             known = None
             if self.catalogue is not None:
-                from kscale.capacity.catalogue import read_catalogue
-
-                known = read_catalogue(self.catalogue)  # also where no entry needs it: it may be misspelt
+                known = self.known_types(terminal)  # also where no entry needs it: it may be misspelt
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
-        if self.catalogue is not None:
-            from kscale.capacity.catalogue import read_catalogue
-
-            return self._of_types(read_catalogue(self.catalogue))
+        if (catalogue := self.known_types(terminal)) is not None:
+            return self._of_types(catalogue)
         return self._recognised(cluster, snapshot.columns.objects, terminal)
 
     def _of_types(self, catalogue: Catalogue) -> list[NodeGroup]:

@@ -45,14 +45,13 @@ def command(
     """
     import time
 
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.cost import cost, ideal_mix
     from kscale.capacity.mix import MixOptions
     from kscale.capacity.prices import priced
 
     check_budget(budget)
     cluster, snapshot = read(source, show.terminal)
-    catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
+    catalogue = group_source.known_types(show.terminal)
     groups = priced(group_source.groups(cluster, snapshot, show.terminal), catalogue)
     with show.terminal.step("adding up"):
         report = cost(cluster, groups, catalogue)

@@ -74,10 +74,9 @@ def command(
     else:
         groups = group_source.groups(cluster, snapshot, show.terminal) if needed else []
         if repair:
-            from kscale.capacity.catalogue import read_catalogue
             from kscale.capacity.prices import priced
 
-            groups = priced(groups, read_catalogue(group_source.catalogue) if group_source.catalogue else None)
+            groups = priced(groups, group_source.known_types(show.terminal))
             if not groups:
                 raise InputError("--repair needs node groups: name some (-g), or a --catalogue of types")
         with show.terminal.step("placing"):

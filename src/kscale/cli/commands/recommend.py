@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from kscale.cli.catalogues import catalogue_of
 from kscale.cli.completion import strategy_names
 from kscale.cli.inputs import say_read
 from kscale.cli.kinds import kind_of
@@ -212,7 +213,6 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     empty list, and a warning that names them, where some have no price, or no node to say what they are."""
     if catalogue is None and groups is None:
         return []
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.groups import read_groups, recognise_groups
     from kscale.capacity.prices import priced
     from kscale.capacity.templates import with_templates
@@ -224,7 +224,7 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     else:
         named = [each.group for each in recognise_groups(nodes).groups]
     made = with_templates(cluster, snapshot, named)
-    found = priced(made, None if catalogue is None else read_catalogue(catalogue))
+    found = priced(made, None if catalogue is None else catalogue_of(catalogue, terminal))
     if lacking := [group.id for group in found if group.price is None]:
         terminal.warn(f"no price for {', '.join(lacking)}: what all pools cost before and after is not told")
         return []

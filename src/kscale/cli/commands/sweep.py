@@ -78,7 +78,6 @@ def command(
     from datetime import UTC, datetime
 
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import Base, Scenario, read_scenarios
     from kscale.capacity.whatif.fleet import Fleet, SweepReport, rows_of_base, rows_of_fleet
@@ -91,7 +90,7 @@ def command(
     asked = varied(vary, asked) if vary else asked or [Scenario(name="as-it-is")]
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
-    catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
+    catalogue = group_source.known_types(show.terminal)
     simulate = simulator(asked, simulation)
     dumps = _fleet(source)
     with workers_of(executor, jobs) as (pool, count, share):

@@ -64,7 +64,6 @@ def command(
     from datetime import UTC, datetime
 
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.whatif import Base, parse_condition, read_scenarios, whatif
 
     conditions = [parse_condition(text) for text in fail_on or []]
@@ -77,7 +76,7 @@ def command(
         groups,
         moment,
         AutoscalingOptions(expander=expander),
-        None if group_source.catalogue is None else read_catalogue(group_source.catalogue),
+        group_source.known_types(show.terminal),
         scenarios.parent,
         bound,
         simulate=simulator(asked, simulation),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kscale.capacity.catalogue.overhead import Overhead
+from kscale.cli.catalogues import warn_of_left_out
 from kscale.cli.commands.catalogue.views import catalogue_table
 from kscale.cli.output import Answer, Show, View
 
@@ -63,8 +64,7 @@ def command(
     called = name or Path(file).name.removesuffix(".gz").rpartition(".")[0] or Path(file).name
     written = keep(catalogue, called)
     found = summary(called, catalogue, str(written))
-    for reason, count in found.left_out.items():
-        show.terminal.warn(f"{count:,} left out: {reason}")
+    warn_of_left_out(catalogue, show.terminal)
     view = View(
         headline=f"Kept {found.types:,} types as {called}: {found.priced:,} have a price, {found.spot:,} one of spot.",
         tables=[catalogue_table([found])],
