@@ -51,7 +51,7 @@ class CatalogueList(Record, frozen=True):
 
     KIND: ClassVar[str] = "CatalogueList"
     catalogues: list[CatalogueSummary]
-    damaged: list[DamagedCatalogue] = []
+    damaged: list[DamagedCatalogue] = msgspec.field(default_factory=list)
 
 
 class InstanceTypeRow(Part, frozen=True):
