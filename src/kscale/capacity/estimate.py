@@ -8,6 +8,7 @@ from typing import Any
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.pod_lists.tpu import TPU_PREFIX, clear_tpu_requests
 from kscale.capacity import answers
+from kscale.capacity.architectures import arch_of
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Rejection
 from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -126,6 +127,7 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: answers.Estimated, place
         maximum=group.max_size if group.max_size < UNLIMITED else None,
         price=None if group.price is None else group.price * result.nodes,
         placement=dict(result.placement) if placements else None,
+        arch=arch_of(template.node),
     )
 
 

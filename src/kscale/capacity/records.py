@@ -44,7 +44,8 @@ class GroupEstimate(Part, frozen=True):
     ``nodes`` is what upstream's estimator asks for without its cap per scale-up; ``bound`` a proven least number of
     nodes for the same pods and ``boundMethod`` what proved it. ``utilization`` is requests over allocatable of the new
     nodes, per resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes,
-    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> node.
+    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> node. ``arch``: of the
+    nodes as ``kubernetes.io/arch`` has it, empty where the group does not say.
     """
 
     group: str
@@ -59,6 +60,7 @@ class GroupEstimate(Part, frozen=True):
     maximum: int | None = None
     price: float | None = None
     placement: dict[str, str] | None = None
+    arch: str = ""
 
     @property
     def over_maximum(self) -> int:

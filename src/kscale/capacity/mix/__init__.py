@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kscale.capacity.mix.offers import ON_DEMAND, SPOT, Offer, offers_of
 from kscale.capacity.mix.options import MixOptions
-from kscale.capacity.mix.outputs import groups_entries, node_pool
+from kscale.capacity.mix.outputs import groups_entries, node_class_of, node_pool
 from kscale.capacity.mix.planning import mix
 from kscale.capacity.mix.records import MixPlan
 from kscale.capacity.mix.subjects import ALL
@@ -18,6 +18,7 @@ __all__ = [
     "Offer",
     "groups_entries",
     "mix",
+    "node_class_of",
     "node_pool",
     "offers_of",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.check import Checked, Planned
 from kscale.capacity.mix.instance import MONEY, Instance
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs
@@ -108,6 +109,7 @@ def _lines(instance: Instance, checked: Checked) -> list[MixLine]:
                 share=round(cost / total, 6) if total else 0.0,
                 zones=_counted(offers[checked.nodes[i].offer].zone for i in members),
                 groups=_counted(offers[checked.nodes[i].offer].group for i in members),
+                arch=arch_of(offers[checked.nodes[members[0]].offer].template.node),
             )
         )
     return sorted(lines, key=lambda line: (-line.cost, line.type, line.capacity_type))

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from kscale.cli.commands.mix import check_budget
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
@@ -52,7 +52,7 @@ def command(
     check_budget(budget)
     cluster, snapshot = read(source, show.terminal)
     catalogue = group_source.known_types(show.terminal)
-    groups = priced(group_source.groups(cluster, snapshot, show.terminal), catalogue)
+    groups = priced(group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES), catalogue)
     with show.terminal.step("adding up"):
         report = cost(cluster, groups, catalogue)
     if report.unpriced:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, manifests, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
@@ -46,7 +46,9 @@ def command(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="With --lose: which new nodes of the groups would make it hold, and at what cost."
+            "--repair",
+            help="With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones "
+            "offer none.",
         ),
     ] = False,
     show: Show,
@@ -72,13 +74,14 @@ def command(
         with show.terminal.step("placing"):
             report = headroom(snapshot, asked, zone_label=zone_label)
     else:
-        groups = group_source.groups(cluster, snapshot, show.terminal) if needed else []
+        groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
             from kscale.capacity.prices import priced
 
             groups = priced(groups, group_source.known_types(show.terminal))
             if not groups:
-                raise InputError("--repair needs node groups: name some (-g), or a --catalogue of types")
+                text = "--repair needs node groups: name some (-g), or types (--catalogue and --instance-type)"
+                raise InputError(text)
         with show.terminal.step("placing"):
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
@@ -160,9 +163,12 @@ def _loss(loss: Loss, kind: str = "") -> list[Cell | str | float | None]:
 def _repair(repair: Repair | None) -> str:
     if repair is None:
         return ""
-    nodes = " and ".join(f"{count:,} x {name}" for name, count in repair.offers.items()) or "nothing"
-    left = f"; {pods(repair.nowhere)} fit on none" if repair.nowhere else ""
-    return f"{nodes}, ${repair.cost:,.3f}/h{left}"
+    limits = f" (at their limit: {', '.join(repair.limits_reached)})" if repair.limits_reached else ""
+    fit = f"{pods(repair.nowhere)} {'fits' if repair.nowhere == 1 else 'fit'} on no new node{limits}"
+    if not repair.offers:
+        return fit if repair.nowhere else "no new nodes: in another order the pods fit on the nodes that are left"
+    nodes = " and ".join(f"{count:,} x {name}" for name, count in repair.offers.items())
+    return f"{nodes}, ${repair.cost:,.3f}/h" + (f"; {fit}" if repair.nowhere else "")
 
 
 def _sentence(bad: list[Loss], every: list[Loss]) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, seconds, simulator
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
@@ -96,7 +96,7 @@ def command(
     with workers_of(executor, jobs) as (pool, count, share):
         if dumps is None:
             cluster, snapshot = read(source, show.terminal)
-            groups = group_source.described(cluster, snapshot, show.terminal)
+            groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
             folder = scenarios.parent if scenarios is not None else "."
             base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
             size = max(1, len(asked) // (count * 4))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
@@ -70,7 +70,7 @@ def command(
     asked = read_scenarios(scenarios)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    groups = group_source.described(cluster, snapshot, show.terminal)
+    groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
     base = Base(
         cluster,
         groups,
