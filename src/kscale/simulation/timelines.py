@@ -14,13 +14,14 @@ from kscale.libraries import library
 
 __all__ = ["Timeline"]
 
-Column = NDArray[np.int64] | list[str]
+_CORES = "_cores"
+Column = NDArray[np.int64] | NDArray[np.float64] | list[str]
 
 
 class Timeline:
-    """Rows as they come, by named columns: numbers (int64) or texts.
+    """Rows as they come, by named columns: counts (int64), amounts of cores (float64) or texts.
 
-    Times are nanoseconds since 1970, cores thousandths.
+    Times are nanoseconds since 1970. Columns whose name ends with ``_cores`` are in cores.
     """
 
     def __init__(self, *names: str) -> None:
@@ -37,7 +38,9 @@ class Timeline:
     def columns(self) -> dict[str, Column]:
         """All of it."""
         return {
-            name: values if values and isinstance(values[0], str) else np.array(values, np.int64)
+            name: values
+            if values and isinstance(values[0], str)
+            else np.array(values, np.float64 if name.endswith(_CORES) else np.int64)
             for name, values in self._rows.items()
         }
 
