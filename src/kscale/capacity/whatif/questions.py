@@ -17,7 +17,8 @@ from kscale.ca.scale_up.one_loop import scale_up
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.headroom import headroom
-from kscale.capacity.mix import MixOptions, mix
+from kscale.capacity.mix import ALL, MixOptions, mix
+from kscale.capacity.mix.subjects import subjects
 from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif.grammar import Question
@@ -38,7 +39,8 @@ _BOUND = MixOptions(plan_effort=0, bound_effort=200_000)
 class Decided:
     """A decision in numbers. ``change``: nodes more (or less) of each group, ``gone``: nodes that go; ``facts``: what
     was decided, in order, each under its subject, and how that is said. ``bound``: $/h of new nodes at
-    least, None = not known. ``simulated``: of the question simulate."""
+    least, None = not known. ``rebuilt``: $/h of all nodes, of the question rebuild; ``simulated``: of the question
+    simulate."""
 
     nodes: int
     change: dict[str, int]
@@ -47,6 +49,7 @@ class Decided:
     homeless: int
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
     bound: float | None = None
+    rebuilt: float | None = None
     simulated: Simulated | None = None
 
 
@@ -71,6 +74,8 @@ class Answers:
         nodes = self._nodes(world)
         if decided.simulated is not None:
             return decided, _cost_an_hour(decided.simulated, world, nodes), None
+        if decided.rebuilt is not None:
+            return decided, decided.rebuilt, decided.bound
         cost = nodes.cost(world, decided.change, decided.gone)
         return decided, cost, self._bound_of(world, question, decided, nodes)
 
@@ -112,7 +117,7 @@ class Answers:
         if question is Question.MIX:
             now = nodes.cost(world, {})
             return None if now is None or decided.bound is None else round(now + decided.bound, 9)
-        if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
+        if not self._bound or not world.groups or question in (Question.SCALE_DOWN, Question.HEADROOM):
             return None
         now = nodes.cost(world, {})
         if now is None:
@@ -180,6 +185,8 @@ class Answers:
         return _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
 
     def _mix(self, world: World) -> Decided:
+        if not world.groups:  # all are lost or removed
+            return self._on_existing(world)
         key = "mix", tuple(world.prices.items())
         options = self._mix_options
         plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=options))
@@ -188,6 +195,29 @@ class Answers:
         lost = set(plan.nowhere_pods)
         found = _decided(world, there + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
         return replace(found, bound=plan.bound.cost)
+
+    def _rebuild(self, world: World) -> Decided:
+        """All pods on new nodes of the groups, as if none of the nodes were there."""
+        options, cluster = self._mix_options, world.place.cluster
+        if not world.groups:  # all are lost or removed
+            left = set(subjects(cluster, ALL, options)[0].pending)
+            facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
+            return replace(_decided(world, 0, {}, len(left), left, facts=facts), rebuilt=0.0)
+        key = "rebuild", tuple(world.prices.items())
+        plan = self._once(world, key, lambda: mix(cluster, self._described(world), pods=ALL, options=options))
+        facts = {name: _said(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
+        members = self._nodes(world).members
+        change = {name: plan.offers.get(name, 0) - members.get(name, 0) for name in {**members, **plan.offers}}
+        decided = _decided(world, plan.nodes, change, plan.nowhere, set(plan.nowhere_pods), facts=facts)
+        return replace(decided, bound=plan.bound.cost, rebuilt=plan.cost)
+
+    def _on_existing(self, world: World) -> Decided:
+        """What finds a place without new nodes."""
+        snapshot = world.place.snapshot
+        left = place(snapshot).unschedulable
+        facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
+        decided = _decided(world, len(snapshot.nodes), {}, len(left), set(left), facts=facts)
+        return replace(decided, bound=None if left else 0.0)
 
     def _headroom(self, world: World) -> Decided:
         found: Decided = self._once(world, "headroom", lambda: _headroom_of(world))
@@ -213,6 +243,7 @@ class Answers:
         Question.ESTIMATE: _estimate,
         Question.MIX: _mix,
         Question.HEADROOM: _headroom,
+        Question.REBUILD: _rebuild,
         Question.SIMULATE: _simulate,
     }
 
@@ -298,7 +329,7 @@ def _simulated(world: World, groups: Sequence[NodeGroup], simulate: Simulate) ->
     facts["waiting"] = _said(
         f"{_pods(len(found.waiting))} wait at the end, {found.pending_seconds:,.0f} s all together"
     )
-    decided = _decided(world, found.nodes, {}, len(found.waiting), set(found.waiting), facts=facts)
+    decided = _decided(world, found.nodes, dict(found.change), len(found.waiting), set(found.waiting), facts=facts)
     return replace(decided, simulated=found)
 
 

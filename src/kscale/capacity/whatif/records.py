@@ -22,6 +22,9 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     ``pending`` pods stay without a place; ``homeless`` are those of them that ran on a node that was lost. Of the
     question headroom ``homeless`` are the pods that the worst loss of one more node, or of one more zone, would leave
     without a place.
+    ``groups``: node groups that grow, and by how many nodes (negative: they shrink). Of the question simulate that is
+    the change until the end, of the question rebuild that from the nodes that run; the question headroom changes none.
+    ``notes``: what the edits leave as it is although a reader may expect otherwise.
     ``differs``: the first decision that is not that of the baseline (empty: none); ``crossed``: conditions
     (``--fail-on``) that hold.
     """
@@ -35,6 +38,8 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     pending: int
     homeless: int
     pending_seconds: float | None = None
+    groups: dict[str, int] = {}
+    notes: list[str] = []
     differs: str = ""
     crossed: list[str] = []
 

@@ -101,6 +101,8 @@ def whatif(
             bound=bound,
             pending=decided.pending,
             homeless=decided.homeless,
+            groups={name: count for name, count in decided.change.items() if count},
+            notes=[] if question is Question.REBUILD else list(of.notes),
             pending_seconds=None if decided.simulated is None else decided.simulated.pending_seconds,
         )
         return found, decided

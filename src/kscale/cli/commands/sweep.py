@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, seconds, simulator
+from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of, seconds, simulator
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
@@ -45,8 +45,8 @@ def command(
         typer.Option(
             "--vary",
             metavar="PATH=VALUES",
-            help="flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2. Several: "
-            "every combination, on top of each scenario.",
+            help="flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2; "
+            "pods.*=x1.4. Several: every combination, on top of each scenario.",
         ),
     ] = None,
     expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
@@ -235,6 +235,7 @@ _COLUMNS = (
     Column("CHANGE", "right"),
     Column("PENDING", "right"),
     Column("HOMELESS", "right"),
+    Column("GROUPS", wide=True),
     Column("DIFFERS BECAUSE"),
 )
 
@@ -257,6 +258,7 @@ def sweep_view(report: SweepReport) -> View:
     return View(
         headline=f"{text}.",
         tables=[Table(columns, [_row(row, fleet, waited) for row in report.rows])],
+        footer=notes_of((row.scenario, row.row) for row in report.rows if row.row is not None),
         names=[f"scenario/{row.scenario}" for row in report.rows],
     )
 
@@ -264,7 +266,7 @@ def sweep_view(report: SweepReport) -> View:
 def _row(row: SweepRow, fleet: bool, waited: bool) -> list[Cell | str | float | None]:
     first: list[Cell | str | float | None] = [row.cluster] if fleet else []
     if row.row is None or row.baseline is None:
-        return [*first, row.scenario, *[None] * (6 if waited else 5), Cell(row.error, "bad")]
+        return [*first, row.scenario, *[None] * (7 if waited else 6), Cell(row.error, "bad")]
     now, before = row.row, row.baseline
     change = None
     if now.cost is not None and before.cost:
@@ -278,6 +280,7 @@ def _row(row: SweepRow, fleet: bool, waited: bool) -> list[Cell | str | float | 
         change,
         now.pending,
         now.homeless,
+        grown(now),
         *([None if now.pending_seconds is None else seconds(now.pending_seconds)] if waited else []),
         now.differs,
     ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kscale.capacity.whatif import Scenario, ScenarioRow, WhatIfReport
     from kscale.capacity.whatif.simulated import Simulate
 
-__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "seconds", "simulator", "whatif_view"]
+__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "grown", "notes_of", "seconds", "simulator", "whatif_view"]
 
 EPILOG = DUMP_HELP
 SIMULATION_HELP = (
@@ -59,7 +59,7 @@ def command(
     """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
-    scale-down, estimate, mix, headroom, simulate). What does not depend on an edit is decided once.
+    scale-down, estimate, mix, headroom, rebuild, simulate). What does not depend on an edit is decided once.
     """
     from datetime import UTC, datetime
 
@@ -111,6 +111,7 @@ _COLUMNS = (
     Column("BOUND", "right"),
     Column("PENDING", "right"),
     Column("HOMELESS", "right"),
+    Column("GROUPS"),
     Column("DIFFERS BECAUSE"),
 )
 WAITED = Column("WAITED", "right", fields=("pending_seconds",))
@@ -129,7 +130,10 @@ def whatif_view(report: WhatIfReport) -> View:
     return View(
         headline=f"{changed:,} of {count:,} {plural('scenario', count)} would be decided otherwise.",
         tables=[_table(rows, baselines)],
-        footer=[f"{text}: {', '.join(names)}" for text, names in crossed.items()],
+        footer=[
+            *notes_of((row.name, row) for row in report.scenarios),
+            *(f"{text}: {', '.join(names)}" for text, names in crossed.items()),
+        ],
         names=[f"scenario/{row.name}" for row in report.scenarios],
     )
 
@@ -140,8 +144,9 @@ def _table(rows: Sequence[ScenarioRow], baselines: Mapping[str, ScenarioRow]) ->
     if all(row.pending_seconds is None for row in rows):
         return Table(_COLUMNS, cells)
     waited = [None if row.pending_seconds is None else seconds(row.pending_seconds) for row in rows]
-    columns = (*_COLUMNS[:-1], WAITED, _COLUMNS[-1])
-    return Table(columns, [[*first, each, last] for (*first, last), each in zip(cells, waited, strict=True)])
+    columns = (*_COLUMNS[:-2], WAITED, *_COLUMNS[-2:])
+    rows = [[*row[:-2], each, *row[-2:]] for row, each in zip(cells, waited, strict=True)]
+    return Table(columns, rows)
 
 
 def seconds(value: float) -> Cell:
@@ -165,5 +170,20 @@ def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | N
         None if row.bound is None else Cell(f"{row.bound:,.2f}", value=row.bound),
         row.pending,
         row.homeless,
+        grown(row),
         row.differs,
     ]
+
+
+def notes_of(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[str]:
+    """Return what the edits of scenarios leave as it is, of the first ``limit`` scenarios by name."""
+    noted = [(name, row.notes) for name, row in rows if row.notes]
+    texts = [f"{name}: {'; '.join(notes)}." for name, notes in noted[:limit]]
+    more = len(noted) - limit
+    hint = ["The question rebuild asks what all pods would cost on new nodes."] if noted else []
+    return [*texts, *([f"The same in {more:,} more {plural('scenario', more)}."] if more > 0 else []), *hint]
+
+
+def grown(row: ScenarioRow) -> str:
+    """Return which groups grow or shrink, and by how many nodes."""
+    return ", ".join(f"{name} {count:+,}" for name, count in row.groups.items())
