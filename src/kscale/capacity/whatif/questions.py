@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -55,16 +55,22 @@ class Decided:
 
 class Answers:
     """Answers to scenarios; a decision is taken once for all that agree in everything it depends on. ``shared``: how
-    often that saved one. All is kept by the digest of its world until that is forgotten."""
+    often that saved one. All is kept by the digest of its world until that is forgotten. ``cached``: what is known
+    already, by the digest of the world; it grows."""
 
     def __init__(
-        self, *, bound: bool = False, mix_options: MixOptions | None = None, simulate: Simulate | None = None
+        self,
+        *,
+        bound: bool = False,
+        mix_options: MixOptions | None = None,
+        simulate: Simulate | None = None,
+        cached: Mapping[tuple[str, ...], dict[Any, Any]] | None = None,
     ) -> None:
         self.shared = 0
         self._simulates = simulate
         self._bound = bound
         self._mix_options = mix_options or MixOptions()
-        self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict)
+        self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
 
     def of(self, world: World, question: Question) -> tuple[Decided, float | None, float | None]:
         """(the decision, $/h of the nodes after it, a bound of that)."""

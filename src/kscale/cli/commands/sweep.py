@@ -99,9 +99,8 @@ def command(
             groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
             folder = scenarios.parent if scenarios is not None else "."
             base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
-            size = max(1, len(asked) // (count * 4))
             answers: Iterator[Done[Any]] = sweep(
-                rows_of_base, asked, base=base, executor=pool, workers=count, chunk=size, share=share
+                rows_of_base, asked, base=base, executor=pool, workers=count, share=share
             )
             names = [("", [each.name]) for each in asked]
         else:
@@ -109,7 +108,7 @@ def command(
                 raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
             fleet = Fleet(group_source.groups_file, catalogue, moment, options, simulate)
             tasks = [(dump, asked) for dump in dumps]
-            answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, share=share)
+            answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, chunk=1, share=share)
             names = [(dump, [each.name for each in asked]) for dump in dumps]
         rows, interrupted = _collected(answers, names, show)
     told = [row for each in rows for row in each or ()]
