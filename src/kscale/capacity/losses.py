@@ -44,7 +44,7 @@ _FIRST = 3  # homeless pods of a loss that are named
 class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The cheapest new nodes found that give the homeless pods of a loss a place: ``offers`` counts them by group,
     ``cost`` is $/h. ``nowhere`` pods fit on none of the groups either; zones that are lost offer no nodes.
-    ``limitsReached``: groups that may not grow (further), their maximum size. Without nodes and without ``nowhere``
+    ``limits_reached``: groups that are at their maximum size. Without nodes and without ``nowhere``
     pods all fit on the nodes that are left, in another order than the one in which they were homeless."""
 
     cost: float
