@@ -9,21 +9,22 @@ from dataclasses import dataclass
 import msgspec
 
 from kscale.capacity.mix.check import Checked, Planned, Room, check
-from kscale.capacity.mix.instance import Instance
+from kscale.capacity.mix.instance import MONEY, Instance
 from kscale.capacity.mix.nodes import give_out
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.capacity.mix.options import MixOptions
 from kscale.capacity.mix.records import MixPlan, TypesPoint
 from kscale.capacity.mix.reporting import plan_of
-from kscale.capacity.mix.solve import Budget, Solution, solve
+from kscale.capacity.mix.solve import Budget, Solution, least_cost, solve
 from kscale.capacity.mix.subjects import ALL, subjects
 from kscale.capacity.mix.types import few_types
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
+from kscale.scheduling.bounds.validity import checked_bound
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["mix"]
+__all__ = ["least_cost_of_nodes", "mix"]
 
 _CURVE = (1, 2, 3, 5)
 _SHARE = 4  # of the plan's effort, one point of the curve gets one part
@@ -60,12 +61,39 @@ def mix(
     )
     whole = _planned(snapshot, names, chosen, options, budget)
     points, best = _with_few_types(whole, snapshot, names, options, budget)
+    if not whole.instance.nowhere.size:
+        for point in points:
+            if not point.nowhere:
+                checked_bound(whole.bound, point.cost, f"a mix of {point.types or 'any number of'} types")
     best = dataclasses.replace(best, solution=whole.solution.proving(best.solution))
     comparable = len(best.instance.nowhere) == len(whole.instance.nowhere)
     plan = plan_of(
         best.instance, best.solution, best.planned, best.checked, placements=placements, comparable=comparable
     )
     return msgspec.structs.replace(plan, curve=points if options.curve else [])
+
+
+def least_cost_of_nodes(
+    snapshot: Snapshot, offers: Iterable[Offer | NodeGroup], pods: Sequence[str], options: MixOptions
+) -> float:
+    """Return a proven least cost an hour of the new nodes of any decision that places all the pods.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The nodes that exist and the pods on them.
+    offers : iterable of Offer or NodeGroup
+        What may be bought.
+    pods : sequence of str
+        Names of pending pods. Those of DaemonSets are left out, as are pods that no offer and no node can hold.
+    options : MixOptions
+        ``bound_effort``, ``tolerance``, ``threads``, ``existing``, ``limits`` and ``spot_share`` count.
+    """
+    options.check()
+    snapshot, names, options = subjects(snapshot, pods, options)
+    instance = Instance(snapshot, names, offers_of(offers), options)
+    budget = Budget(options.bound_effort, tolerance=options.tolerance, threads=options.threads)
+    return (least_cost(instance.bound, budget).value + instance.minimum_cost) / MONEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +113,11 @@ class _Result:
     @property
     def cost(self) -> float:
         return sum(offer.price for offer in self.nodes)
+
+    @property
+    def bound(self) -> float:
+        """What any nodes for these pods cost at least."""
+        return (self.solution.proof.value + self.instance.minimum_cost) / MONEY
 
     @property
     def types(self) -> list[str]:
@@ -151,7 +184,7 @@ def _checked(instance: Instance, planned: Planned) -> Checked:
     room = Room([offer.most for offer in offers], instance.offer_rows, instance.high)
     for offer in planned.offer.tolist():
         room.take(offer)
-    return check(
+    checked = check(
         instance.snapshot,
         instance.records,
         instance.class_of,
@@ -160,3 +193,7 @@ def _checked(instance: Instance, planned: Planned) -> Checked:
         room,
         existing=instance.options.existing,
     )
+    if room.is_exceeded:
+        names = [*(["spot_share"] if instance.options.spot_share is not None else []), *instance.options.limits]
+        raise InputError(f"{', '.join(names)}: no nodes were found that keep to it beside the minima of the offers")
+    return checked
