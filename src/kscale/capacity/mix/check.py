@@ -62,11 +62,6 @@ class Room:
         over = (weights > 0) & (self._sums + weights > self._high)
         return (most is None or most > 0) and not over.any()
 
-    @property
-    def is_exceeded(self) -> bool:
-        """Check whether the nodes taken are more than a row allows."""
-        return bool((self._sums > self._high).any())
-
     def take(self, offer: int) -> None:
         """One more is there."""
         most = self._most[offer]

@@ -222,7 +222,7 @@ class Instance:
     def cell(self, number: int) -> Cell:
         """One of the parts that are packed by themselves."""
         kinds = np.array([i for i, source in enumerate(self.sources) if number in source], dtype=np.intp)
-        some = [self._there(self.sources[i][number]) for i in kinds.tolist()]
+        some = [self.available(self.sources[i][number]) for i in kinds.tolist()]
         mine = self.shapes.of_class[self.class_of[self.cell_of == number]]
         count = np.bincount(mine, minlength=len(self.shapes.count)).astype(np.int64)
         total = float(self.shapes.count @ self.shapes.demand[:, 0]) or 1.0
@@ -261,7 +261,7 @@ class Instance:
         kept = [name for name, some in zip(["pods", *names], used.tolist(), strict=True) if some]
         return kept, np.ascontiguousarray(np.maximum(demand[:, used], 0)), np.ascontiguousarray(amounts[:, used])
 
-    def _there(self, source: Source) -> int:
+    def available(self, source: Source) -> int:
         """Return how many bins there may be."""
         if source.nodes:
             return len(source.nodes)
@@ -276,7 +276,7 @@ class Instance:
 
         The minimum nodes of all offers are there in any case, so the rows limit what comes beside them.
         """
-        there = [[self._there(each) for each in source.values()] for source in self.sources]
+        there = [[self.available(each) for each in source.values()] for source in self.sources]
         available = [UNLIMITED if UNLIMITED in each else sum(each) for each in there]
         bought = [() if (each := next(iter(source.values()))).minimum else each.offers for source in self.sources]
         self.offer_of_kind = [self.offers[each[0]] if each else None for each in bought]

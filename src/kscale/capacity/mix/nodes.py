@@ -15,12 +15,13 @@ from kscale.capacity.mix.packing import Packed
 __all__ = ["give_out"]
 
 
-def give_out(instance: Instance, packed: list[Packed]) -> Planned:
-    """Make every bin a node and every item a pod.
+def give_out(instance: Instance, packed: list[Packed], cell_of: NDArray[np.int64] | None = None) -> Planned:
+    """Make every bin a node and every item a pod. ``cell_of`` int64[n]: other cells than those of the instance.
 
-    Of a kind's offers the one with the fewest nodes so far gets the next node. Minimum nodes that no bin uses come last,
-    empty.
+    Of a kind's offers the one with the fewest nodes so far gets the next node. Minimum nodes that no bin uses come
+    last, empty.
     """
+    cell_of = instance.cell_of if cell_of is None else cell_of
     existing = len(instance.snapshot.nodes)
     offers = instance.offers
     offer_of: list[int] = []
@@ -29,7 +30,7 @@ def give_out(instance: Instance, packed: list[Packed]) -> Planned:
     beyond = [0] * len(offers)
     shape = instance.shapes.of_class[instance.class_of]
     for cell, part in enumerate(packed):
-        mine = np.flatnonzero(instance.cell_of == cell)
+        mine = np.flatnonzero(cell_of == cell)
         waiting = _by_shape(mine, shape[mine])
         free = {kind: list(source[cell].nodes) for kind, source in enumerate(instance.sources) if cell in source}
         for kind, pattern, copies in zip(part.kind.tolist(), part.pattern, part.copies.tolist(), strict=True):

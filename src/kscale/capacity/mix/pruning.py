@@ -32,7 +32,7 @@ def candidates(kinds: BinKinds) -> NDArray[np.intp]:
 
 def _kept(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
     needed = kinds.least > 0
-    useful = kinds.most.any(axis=1) | needed
+    useful = kinds.most.any(axis=1) | needed | (kinds.rows < 0).any(axis=0)  # an empty bin may make up for others
     keep = useful.copy()
     limit = kinds.most.astype(np.int64)
     count = np.minimum(kinds.count, np.iinfo(np.int32).max)
