@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 import kscale
 from kscale.capacity.groups import groups_from
-from kscale.capacity.mix import MixOptions
+from kscale.capacity.mix import MixOptions, MixPlan
 from kscale.capacity.templates import with_templates
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from reference.mixes import Machine, Problem, Shape
 
-__all__ = ["Case", "case_of"]
+__all__ = ["Case", "case_of", "running"]
 
 ZONE, TYPE, HOST = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type", "kubernetes.io/hostname"
 SPOT = {"karpenter.sh/capacity-type": "spot"}
@@ -25,12 +25,17 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Case:
-    """``problem`` for the reference; ``cluster``, ``groups`` and ``options`` for kscale."""
+    """``problem`` for the reference; ``cluster``, ``groups`` and ``options`` for kscale.
+
+    ``objects`` and ``described`` are the cluster and the groups as plain data.
+    """
 
     problem: Problem
     cluster: Cluster
     groups: list[NodeGroup]
     options: MixOptions
+    objects: list[dict[str, Any]]
+    described: list[dict[str, Any]]
 
 
 def case_of(seed: int) -> Case:
@@ -60,11 +65,33 @@ def case_of(seed: int) -> Case:
     problem = Problem(shapes, machines, limits, share, types)
     objects += [_pod(shape, i) for shape in shapes for i in range(shape.count)]
     cluster = kscale.load(objects)
-    groups = with_templates(cluster, cluster.snapshot(dra=True), groups_from([_group(m, daemon) for m in machines if not m.exists]))
+    described = [_group(machine, daemon) for machine in machines if not machine.exists]
+    groups = with_templates(cluster, cluster.snapshot(dra=True), groups_from(described))
     amounts = {name: most * MIB if name == "memory" else most for name, most in limits.items()}
     options = MixOptions(limits=amounts, spot_share=share, max_types=types)
     # The groups have no nodes: who exists belongs to none of them.
-    return Case(problem, cluster, [replace(group, target_size=0, nodes=[]) for group in groups], options)
+    groups = [replace(group, target_size=0, nodes=[]) for group in groups]
+    return Case(problem, cluster, groups, options, objects, described)
+
+
+def running(case: Case, plan: MixPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the objects of the cluster that a plan on new nodes makes, and its groups with their nodes."""
+    assert plan.placement is not None
+    template = {group["id"]: group["template"] for group in case.described}
+    pod_of = {f"d/{item['metadata']['name']}": item for item in case.objects if item["kind"] == "Pod"}
+    objects = [item for item in case.objects if item["kind"] not in ("Node", "Pod")]
+    nodes: dict[str, list[str]] = {name: [] for name in template}
+    for new in plan.placement:
+        name = f"{new.offer}-{len(nodes[new.offer])}"
+        nodes[new.offer].append(name)
+        own = template[new.offer]
+        metadata = {"name": name, "labels": {**own["metadata"]["labels"], HOST: name}}
+        objects.append({"apiVersion": "v1", "kind": "Node", **own, "metadata": metadata})
+        for pod in new.pods:
+            one = pod_of[pod]
+            objects.append({**one, "spec": {**one["spec"], "nodeName": name}, "status": {"phase": "Running"}})
+    groups = [{**group, "nodes": nodes[group["id"]], "target": len(nodes[group["id"]])} for group in case.described]
+    return objects, groups
 
 
 def _offers(draw: random.Random, zones: list[str], daemon: tuple[int, int] | None) -> list[Machine]:

@@ -232,7 +232,10 @@ def faults(
     """
     machines = {machine.name: machine for machine in problem.machines}
     shape_of = {f"{shape.name}-{i}": shape for shape in problem.shapes for i in range(shape.count)}
-    every = [*((machines[name], pods) for name, pods in new), *((machines[name], pods) for name, pods in existing.items())]
+    every = [
+        *((machines[name], pods) for name, pods in new),
+        *((machines[name], pods) for name, pods in existing.items()),
+    ]
     found = []
     places = Counter(pod for _, pods in every for pod in pods)
     places.update(left)

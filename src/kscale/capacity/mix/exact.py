@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.capacity.mix.cells import topology_keys
 from kscale.capacity.mix.check import Planned
-from kscale.capacity.mix.instance import Instance
+from kscale.capacity.mix.instance import Instance, Source
 from kscale.capacity.mix.nodes import give_out
 from kscale.capacity.mix.packing import Packed
 from kscale.libraries import library
@@ -43,6 +44,7 @@ class SmallMix:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
+        self._zones = _Zones.of(instance)
         self._fillings: list[NDArray[np.int64]] = []
         self.is_small = have_solver() and 0 < len(instance.class_of) <= _PODS and self._enumerate()
 
@@ -52,14 +54,14 @@ class SmallMix:
         if any(pod.affinity for pod in self._pods()):
             return False
         try:
-            self._spread = _spread_of(instance)
+            self._spread = _spread_of(instance, self._zones)
         except SelectorError:
             return False
-        self._apart = _apart_of(instance)
+        self._apart = _apart_of(instance, self._zones)
         columns = 0
         for kind in range(instance.plan.size):
             fillings = _fillings(instance.plan, kind)
-            columns += 0 if fillings is None else (len(fillings) + 1) * len(instance.sources[kind])
+            columns += 0 if fillings is None else (len(fillings) + 1) * len(self._zones.sources[kind])
             if fillings is None or columns > _COLUMNS:
                 return False
             self._fillings.append(fillings)
@@ -86,7 +88,7 @@ class SmallMix:
     def _solved(self, effort: Effort, max_types: int | None, *, every_zone: bool) -> tuple[Planned, int] | None:
         """Return a plan and how many pods it leaves out. ``every_zone``: pods are spread over all zones that admit
         them, and not only over those with nodes."""
-        program = _Program(self._instance, self._fillings)
+        program = _Program(self._instance, self._zones, self._fillings)
         program.add_limits(max_types)
         for each in self._spread:
             program.add_spread(each, every_zone=every_zone)
@@ -97,6 +99,45 @@ class SmallMix:
             return None
         missing = int(values[list(program.missing.values())].sum())
         return program.planned(values, self._spread), missing
+
+
+@dataclass(frozen=True)
+class _Zones:
+    """Offers and nodes that exist by their values of the ``keys`` that rules of pods name, but for the host name.
+
+    Those that agree in all values are in one zone: ``labels`` of each, ``sources`` of each kind by the number of the
+    zone. Other than :class:`~kscale.capacity.mix.cells.Cells` they include zones that have only nodes that exist.
+    """
+
+    keys: tuple[str, ...]
+    labels: list[dict[str, str]]
+    sources: list[dict[int, Source]]
+
+    @classmethod
+    def of(cls, instance: Instance) -> _Zones:
+        present = [instance.classes[c] for c in np.unique(instance.class_of).tolist()]
+        keys = tuple(topology_keys(present, instance.ctx))
+        numbers: dict[tuple[str | None, ...], int] = {}
+
+        def zone_of(node: Node) -> int:
+            labels = node.metadata.labels or {}
+            return numbers.setdefault(tuple(labels.get(key) for key in keys), len(numbers))
+
+        nodes = instance.snapshot.columns.objects
+        sources: list[dict[int, Source]] = []
+        for source in instance.sources:
+            found: dict[int, Source] = {}
+            for part in source.values():
+                for i in part.offers:
+                    zone = zone_of(instance.offers[i].template.node)
+                    there = found.get(zone, Source(minimum=part.minimum))
+                    found[zone] = Source((*there.offers, i), minimum=part.minimum)
+                for n in part.nodes:
+                    zone = zone_of(nodes[n])
+                    found[zone] = Source(nodes=(*found.get(zone, Source()).nodes, n))
+            sources.append(found)
+        labels = [{k: v for k, v in zip(keys, values, strict=True) if v is not None} for values in numbers]
+        return cls(keys, labels, sources)
 
 
 @dataclass(frozen=True)
@@ -139,14 +180,14 @@ def _fillings(kinds: BinKinds, kind: int) -> NDArray[np.int64] | None:
     return fillings[fillings.any(axis=1)]
 
 
-def _spread_of(instance: Instance) -> list[_Spread]:
-    """Return the constraints over labels that make cells. Raises SelectorError."""
-    snapshot, keys = instance.snapshot, instance.cells.keys
+def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
+    """Return the constraints over zones. Raises SelectorError."""
+    snapshot = instance.snapshot
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Constraint, set[int]] = {}
     for c in present:
         for constraint in hard_constraints(instance.classes[c], instance.ctx):
-            if constraint.row.key in keys:
+            if constraint.row.key in zones.keys:
                 carriers.setdefault(constraint, set()).add(c)
     found = []
     placed_classes = snapshot.interner.classes
@@ -160,9 +201,9 @@ def _spread_of(instance: Instance) -> list[_Spread]:
         admits: set[str] = set()
         shape = int(instance.shapes.of_class[min(carrying)])
         bought: dict[str, set[tuple[int, int]]] = {}
-        for kind, source in enumerate(instance.sources):
+        for kind, source in enumerate(zones.sources):
             for cell, bins in source.items():
-                value = instance.cells.labels[cell].get(key)
+                value = zones.labels[cell].get(key)
                 if not bins.offers or value is None or not _selects(pod, instance.offers[bins.offers[0]].template.node):
                     continue
                 if bins.minimum:
@@ -196,13 +237,13 @@ def _selects(pod: Any, node: Node) -> bool:
     return selects(pod, NodeFacts.of(node, None))
 
 
-def _apart_of(instance: Instance) -> list[tuple[dict[tuple[int, int], int], int]]:
-    """Return anti-affinity over labels that make cells: weights by class and cell whose sum is at most a number."""
+def _apart_of(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
+    """Return anti-affinity over zones: weights by class and zone whose sum is at most a number."""
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Term, list[int]] = {}
     for c in present:
         for term in carried_terms(instance.classes[c]):
-            if term.key != HOSTNAME and term.key in instance.cells.keys:
+            if term.key != HOSTNAME and term.key in zones.keys:
                 carriers.setdefault(term, []).append(c)
     rows = []
     for term, carrying in carriers.items():
@@ -211,7 +252,7 @@ def _apart_of(instance: Instance) -> list[tuple[dict[tuple[int, int], int], int]
         own, others = [c for c in carrying if c in meant], meant.difference(carrying)
         total = len(instance.class_of) if others else 1
         cells: dict[str, list[int]] = {}
-        for cell, labels in enumerate(instance.cells.labels):
+        for cell, labels in enumerate(zones.labels):
             if term.key in labels:
                 cells.setdefault(labels[term.key], []).append(cell)
         for of_value in cells.values():
@@ -223,10 +264,10 @@ def _apart_of(instance: Instance) -> list[tuple[dict[tuple[int, int], int], int]
 
 
 class _Program:
-    """Columns: bins (kind, cell, content), pods of each class in each cell, pods without a place, and choices."""
+    """Columns: bins (kind, zone, content), pods of each class in each zone, pods without a place, and choices."""
 
-    def __init__(self, instance: Instance, fillings: list[NDArray[np.int64]]) -> None:
-        self._instance, self._kinds = instance, instance.plan
+    def __init__(self, instance: Instance, zones: _Zones, fillings: list[NDArray[np.int64]]) -> None:
+        self._instance, self._zones, self._kinds = instance, zones, instance.plan
         highspy = library("highspy", "linear programming")
         self._infinity = highspy.kHighsInf
         self._integer = highspy.HighsVarType.kInteger
@@ -235,7 +276,7 @@ class _Program:
         highs.setOptionValue("mip_rel_gap", _GAP)
         highs.setOptionValue("mip_max_nodes", _NODES)
         self._cost: list[float] = []
-        cells = max(1, len(instance.cells))
+        cells = len(zones.labels)
         positive = self._kinds.cost[self._kinds.cost > 0]
         self._scale = 1.0 / median(positive.astype(np.float64)) if len(positive) else 1.0
         self._count = np.bincount(instance.class_of, minlength=len(instance.classes))
@@ -249,7 +290,7 @@ class _Program:
         self.filling: dict[int, NDArray[np.int64]] = {}
         cover: dict[tuple[int, int], dict[int, float]] = {}
         nothing = np.zeros(self._kinds.classes, dtype=np.int64)
-        for kind, source in enumerate(instance.sources):
+        for kind, source in enumerate(zones.sources):
             for cell, bins in source.items():
                 columns = self.bins[kind, cell] = []
                 may_be_empty = (self._kinds.rows[:, kind] < 0).any()
@@ -310,7 +351,7 @@ class _Program:
 
     def add_spread(self, spread: _Spread, *, every_zone: bool) -> None:
         """In no zone more than the skew above any other that counts: with nodes, or (``every_zone``) with offers."""
-        key, cells = spread.constraint.row.key, self._instance.cells.labels
+        key, cells = spread.constraint.row.key, self._zones.labels
         values = sorted({*spread.exists, *spread.bought})
         inside = {value: [z for z, labels in enumerate(cells) if labels.get(key) == value] for value in values}
         total = float(len(self._instance.class_of) + sum(spread.placed.values()))
@@ -330,7 +371,7 @@ class _Program:
             for other in values:
                 if other == value:
                     continue
-                less = {column: -1.0 for column in counts[other]}
+                less = dict.fromkeys(counts[other], -1.0)
                 high = spread.constraint.max_skew + spread.placed.get(other, 0) - spread.placed.get(value, 0) + total
                 terms = {**counts[value], **less, some: total}
                 if other in domain:
@@ -387,11 +428,11 @@ class _Program:
         return np.rint(np.asarray(solution.col_value)).astype(np.int64)
 
     def planned(self, values: NDArray[np.int64], spread: list[_Spread]) -> Planned:
-        """Return the plan of a solution: who is where, each pod in a zone that spread admits in the order of placing."""
+        """Return the plan of a solution, each pod in a zone that spread admits in the order of placing."""
         instance, kinds = self._instance, self._kinds
-        cell_of = self._zones(values, spread)
+        cell_of = self._zone_of(values, spread)
         packed = []
-        for z in range(max(1, len(instance.cells))):
+        for z in range(len(self._zones.labels)):
             shape = instance.shapes.of_class[instance.class_of[cell_of == z]]
             rest = np.bincount(shape, minlength=kinds.classes)
             kind_of, contents = [], []
@@ -405,12 +446,11 @@ class _Program:
             n = len(kind_of)
             pattern = np.array(contents, dtype=np.int64).reshape(n, kinds.classes)
             packed.append(Packed(np.array(kind_of, dtype=np.int64), pattern, np.ones(n, dtype=np.int64), rest))
-        return give_out(instance, packed, cell_of)
+        return give_out(instance, packed, cell_of, self._zones.sources)
 
-    def _zones(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
-        """Return int64[n]: the cell of each pod, -1 = without a place."""
-        instance = self._instance
-        cells = max(1, len(instance.cells))
+    def _zone_of(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
+        """Return int64[n]: the zone of each pod, -1 = without a place."""
+        instance, labels = self._instance, self._zones.labels
         left = {key: int(values[column]) for key, column in self.there.items()}
         rules: dict[int, list[int]] = {}
         for i, each in enumerate(spread):
@@ -420,12 +460,10 @@ class _Program:
         found = np.full(len(instance.class_of), -1, dtype=np.int64)
         for pod, c in enumerate(instance.class_of.tolist()):
             mine = rules.get(c, ())
-            open_ones = [z for z in range(cells) if left[c, z]]
+            open_ones = [z for z in range(len(labels)) if left[c, z]]
             if not open_ones:
                 continue
-            value_of = {
-                z: [instance.cells.labels[z].get(spread[i].constraint.row.key, "") for i in mine] for z in open_ones
-            }
+            value_of = {z: [labels[z].get(spread[i].constraint.row.key, "") for i in mine] for z in open_ones}
             best = min(
                 open_ones,
                 key=lambda z: (sum(counts[i].get(v, 0) for i, v in zip(mine, value_of[z], strict=True)), z),

@@ -225,8 +225,8 @@ class Instance:
         some = [self.available(self.sources[i][number]) for i in kinds.tolist()]
         mine = self.shapes.of_class[self.class_of[self.cell_of == number]]
         count = np.bincount(mine, minlength=len(self.shapes.count)).astype(np.int64)
-        total = float(self.shapes.count @ self.shapes.demand[:, 0]) or 1.0
-        share = float(count @ self.shapes.demand[:, 0]) / total
+        total = float(self.shapes.count @ self.shapes.demand[:, 0])
+        share = float(count @ self.shapes.demand[:, 0]) / total if total else float(number == 0)
         high = np.where(np.isfinite(self.plan.high), np.floor(self.plan.high * share), self.plan.high)
         return Cell(
             kinds,

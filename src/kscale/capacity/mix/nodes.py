@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,19 @@ from kscale.capacity.mix.packing import Packed
 __all__ = ["give_out"]
 
 
-def give_out(instance: Instance, packed: list[Packed], cell_of: NDArray[np.int64] | None = None) -> Planned:
-    """Make every bin a node and every item a pod. ``cell_of`` int64[n]: other cells than those of the instance.
+def give_out(
+    instance: Instance,
+    packed: list[Packed],
+    cell_of: NDArray[np.int64] | None = None,
+    sources: Sequence[Mapping[int, Source]] | None = None,
+) -> Planned:
+    """Make every bin a node and every item a pod. ``cell_of`` int64[n], ``sources``: other cells than the instance's.
 
     Of a kind's offers the one with the fewest nodes so far gets the next node. Minimum nodes that no bin uses come
     last, empty.
     """
     cell_of = instance.cell_of if cell_of is None else cell_of
+    sources = instance.sources if sources is None else sources
     existing = len(instance.snapshot.nodes)
     offers = instance.offers
     offer_of: list[int] = []
@@ -32,9 +38,9 @@ def give_out(instance: Instance, packed: list[Packed], cell_of: NDArray[np.int64
     for cell, part in enumerate(packed):
         mine = np.flatnonzero(cell_of == cell)
         waiting = _by_shape(mine, shape[mine])
-        free = {kind: list(source[cell].nodes) for kind, source in enumerate(instance.sources) if cell in source}
+        free = {kind: list(source[cell].nodes) for kind, source in enumerate(sources) if cell in source}
         for kind, pattern, copies in zip(part.kind.tolist(), part.pattern, part.copies.tolist(), strict=True):
-            source = instance.sources[kind][cell]
+            source = sources[kind][cell]
             used = minimum if source.minimum else beyond
             for _ in range(copies):
                 if source.nodes:

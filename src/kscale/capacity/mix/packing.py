@@ -109,10 +109,8 @@ class Packing:
         rows, cost = self.kinds.rows, self.kinds.cost
         for q in np.flatnonzero(~self._plain).tolist():
             while rows[q] @ self.used > self.kinds.high[q]:
-                changes = []
-                for t in np.flatnonzero(rows[q] < 0).tolist():
-                    if self.room(t) > 0:
-                        changes.append((int(cost[t]) / -int(rows[q, t]), -1, t))
+                makes_up = [t for t in np.flatnonzero(rows[q] < 0).tolist() if self.room(t) > 0]
+                changes = [(int(cost[t]) / -int(rows[q, t]), -1, t) for t in makes_up]
                 for i, (kind, pattern, _) in enumerate(self._bins):
                     if rows[q, kind] <= 0:
                         continue

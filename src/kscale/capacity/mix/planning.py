@@ -68,7 +68,9 @@ def mix(
     whole = _best([whole, *_exactly(whole, small, budget)])
     whole, points, best = _with_few_types(whole, small, snapshot, names, options, budget)
     if best.breaks_limits:
-        fields = [*(["spot_share"] if options.spot_share is not None else []), *(f"limits[{x}]" for x in options.limits)]
+        fields = [f"limits[{name}]" for name in options.limits]
+        if options.spot_share is not None:
+            fields.insert(0, "spot_share")
         raise InputError(f"{', '.join(fields)}: no nodes were found that keep to this beside the minima of the offers")
     if not whole.instance.nowhere.size:
         for point in points:
