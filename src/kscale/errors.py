@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["InputError", "KscaleError", "MissingExtraError", "NativeError", "Problem", "StateError"]
+__all__ = ["BoundError", "InputError", "KscaleError", "MissingExtraError", "NativeError", "Problem", "StateError"]
 
 
 class KscaleError(Exception):
@@ -60,6 +60,13 @@ class StateError(KscaleError, ValueError):
 
 class NativeError(KscaleError, RuntimeError):
     """A kernel refused its arguments or a compiled plug-in failed; the interpreter is unharmed."""
+
+
+class BoundError(KscaleError, AssertionError):
+    """A proven bound contradicts a known solution: a bug in kscale. No number is given out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}. This is a bug in kscale, please report it with the input.")
 
 
 class MissingExtraError(KscaleError, ImportError):

@@ -18,7 +18,7 @@ from kscale.scheduling.place import place
 from kscale.scheduling.pods import priorities_of, stand_in_groups
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["BOUND_EFFORT", "estimate_groups", "rejections_of"]
+__all__ = ["BOUND_EFFORT", "EXPENDABLE_CUTOFF", "asks_for_tpus", "estimate_groups", "rejections_of"]
 
 BOUND_EFFORT = 120_000
 """Work that a strong bound may cost: some 50 milliseconds."""
@@ -91,6 +91,11 @@ def estimate_groups(
         unmodelled=list(unmodelled),
         existing=dict(existing) if placements else None,
     )
+
+
+def asks_for_tpus(snapshot: Snapshot, names: Sequence[str]) -> bool:
+    """Check whether some of the pods ask for cloud TPUs, which the autoscaler clears (ClearTPURequests)."""
+    return bool(_without_tpus(snapshot, names))
 
 
 def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:

@@ -199,11 +199,13 @@ class EstimateResult:
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort
+        from kscale.scheduling.bounds.validity import checked_bound
 
         demand, count, capacity, most, patterns = self._packing
         instance = Instance.of(demand, count, capacity, most)
         upper = len(patterns)
         best = best_bound_of(instance, methods=("volume", "per_class", "l2"), upper=upper)
+        checked_bound(best.value, upper, f"an estimate of nodes like {self.template.node.metadata.name}")
         if not effort or best.value >= upper:
             return best
         known = _different(patterns)
@@ -216,6 +218,7 @@ class EstimateResult:
             patterns=_fullest(fitting, demand, capacity),
             threads=threads,
         )
+        checked_bound(strong.value, upper, f"an estimate of nodes like {self.template.node.metadata.name}")
         return strong if strong.value > best.value else best
 
     @cached_property

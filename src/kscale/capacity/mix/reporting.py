@@ -14,6 +14,7 @@ from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Re
 from kscale.capacity.mix.solve import Solution
 from kscale.objects.requests import CPU, MEMORY, PODS
 from kscale.objects.selectors import SelectorError
+from kscale.scheduling.bounds.validity import checked_bound
 from kscale.scheduling.facts import HOSTNAME
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
 
@@ -29,8 +30,10 @@ def plan_of(
     used = checked.node
     cost = sum(offers[node.offer].price for node in checked.nodes)
     before = sum(offers[offer].price for offer in planned.offer.tolist())
-    bound = solution.proof.value / MONEY
+    bound = (solution.proof.value + instance.minimum_cost) / MONEY
     proven = comparable and not checked.left
+    if proven:
+        checked_bound(bound, cost, "mix")
     lost = [instance.asked[i].key for i in instance.nowhere.tolist()]
     lost += [instance.records[i].key for i in checked.left]
     lines = _lines(instance, checked)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,12 +13,13 @@ import msgspec
 from kscale.ca.expander.chain import expand
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import GRPC
+from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_up.inputs import ScaleUpInputs
 from kscale.ca.scale_up.one_loop import scale_up
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.capacity.estimate import estimate_groups
+from kscale.capacity.estimate import EXPENDABLE_CUTOFF, asks_for_tpus, estimate_groups
 from kscale.capacity.headroom import headroom
-from kscale.capacity.mix import ALL, MixOptions, mix
+from kscale.capacity.mix import ALL, MixOptions, least_cost_of_nodes, mix, offers_of
 from kscale.capacity.mix.subjects import subjects
 from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.templates import with_templates
@@ -28,19 +30,21 @@ from kscale.effects import moment
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup
+from kscale.scheduling.bounds.validity import checked_bound
 from kscale.scheduling.place import place
 
 __all__ = ["Answers", "Decided"]
 
-_BOUND = MixOptions(plan_effort=0, bound_effort=200_000)
+_BOUND = MixOptions(bound_effort=200_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A decision in numbers. ``change``: nodes more (or less) of each group, ``gone``: nodes that go; ``facts``: what
     was decided, in order, each under its subject, and how that is said. ``bound``: $/h of new nodes at
-    least, None = not known. ``rebuilt``: $/h of all nodes, of the question rebuild; ``simulated``: of the question
-    simulate."""
+    least, None = not known. ``placed`` returns the pods that have a place after the decision, ``upcoming`` counts the
+    nodes of each group that are on their way and cost nothing more. ``rebuilt``: $/h of all nodes, of the question
+    rebuild; ``simulated``: of the question simulate."""
 
     nodes: int
     change: dict[str, int]
@@ -49,6 +53,8 @@ class Decided:
     homeless: int
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
     bound: float | None = None
+    placed: Callable[[], Collection[str]] = tuple
+    upcoming: Mapping[str, int] = field(default_factory=dict)
     rebuilt: float | None = None
     simulated: Simulated | None = None
 
@@ -83,7 +89,7 @@ class Answers:
         if decided.rebuilt is not None:
             return decided, decided.rebuilt, decided.bound
         cost = nodes.cost(world, decided.change, decided.gone)
-        return decided, cost, self._bound_of(world, question, decided, nodes)
+        return decided, cost, self._bound_of(world, question, decided, nodes, cost)
 
     def forget(self, digest: tuple[str, ...]) -> None:
         """No world with this digest will be asked about any more."""
@@ -119,18 +125,47 @@ class Answers:
         found: dict[str, NodeGroup] = kept["templates"]
         return [_with(found[group.id], price=group.price) for group in world.groups]
 
-    def _bound_of(self, world: World, question: Question, decided: Decided, nodes: Nodes) -> float | None:
-        if question is Question.MIX:
-            now = nodes.cost(world, {})
-            return None if now is None or decided.bound is None else round(now + decided.bound, 9)
-        if not self._bound or not world.groups or question in (Question.SCALE_DOWN, Question.HEADROOM):
-            return None
+    def _bound_of(
+        self, world: World, question: Question, decided: Decided, nodes: Nodes, cost: float | None
+    ) -> float | None:
+        """Return what the nodes after any decision cost at least that places the same pods; None if it is not known."""
+        new = decided.bound
+        if question is not Question.MIX:
+            if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
+                return None
+            key = "bound", question, tuple(world.prices.items()), tuple(decided.change.items())
+            new = self._once(world, key, lambda: self._least_of(world, question, decided))
         now = nodes.cost(world, {})
-        if now is None:
+        if now is None or new is None:
             return None
-        key = "bound", tuple(world.prices.items())
-        plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=_BOUND))
-        return None if plan.bound.cost is None else round(now + plan.bound.cost, 9)
+        bound = round(now + new, 9)
+        return bound if cost is None else checked_bound(bound, cost, f"the question {question}")
+
+    def _least_of(self, world: World, question: Question, decided: Decided) -> float | None:
+        """Return a proven least cost of new nodes for the pods that a decision places; None if there is none.
+
+        Neither decision raises a group to its minimum, an estimate ignores maxima, too, and nodes on their way are
+        free. The autoscaler assumes that similar groups have equal nodes: of several unequal ones nothing is proven.
+        """
+        names = list(decided.placed())
+        cutoff = world.options.expendable_pods_priority_cutoff
+        if question is Question.ESTIMATE:
+            cutoff = EXPENDABLE_CUTOFF
+        snapshot = snapshot_without_expendable(world.place.snapshot, cutoff)
+        described = self._described(world)
+        if asks_for_tpus(snapshot, names) or not _agree(described, decided.change):
+            return None
+        offers = [_replace(each, least=0) for each in offers_of(described)]
+        if not offers:
+            return 0.0
+        if question is Question.ESTIMATE:
+            offers = [_replace(each, most=None) for each in offers]
+        free = [
+            _replace(each, name=f"{each.name} (upcoming)", price=0.0, most=decided.upcoming[each.name])
+            for each in offers
+            if decided.upcoming.get(each.name)
+        ]
+        return least_cost_of_nodes(snapshot, [*offers, *free], names, _BOUND)
 
     # -- scale-up ------------------------------------------------------------------------------------------------
 
@@ -166,10 +201,11 @@ class Answers:
 
     def _estimate(self, world: World) -> Decided:
         lost = bool(world.place.lost)
+        named = lost or self._bound
         report = self._once(
             world,
             "estimate",
-            lambda: estimate_groups(world.place.snapshot, self._described(world), placements=lost),
+            lambda: estimate_groups(world.place.snapshot, self._described(world), placements=named),
         )
         prices = world.prices
         taking = [line for line in report.groups if line.pods]
@@ -182,13 +218,15 @@ class Answers:
         placed = {**(report.existing or {}), **((best.placement if best else None) or {})}
         left = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
-            return _decided(world, there, {}, report.pending - report.on_existing, left)
+            decided = _decided(world, there, {}, report.pending - report.on_existing, left)
+            return replace(decided, placed=lambda: placed)
         stays = report.need_new + report.nowhere - best.pods
         facts = {
             line.group: _said(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes") for line in taking
         }
         first = {"best": _said(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
-        return _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
+        decided = _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
+        return replace(decided, placed=lambda: placed)
 
     def _mix(self, world: World) -> Decided:
         if not world.groups:  # all are lost or removed
@@ -263,6 +301,9 @@ def _pods(count: int) -> str:
     return "1 pod" if count == 1 else f"{count:,} pods"
 
 
+_replace = msgspec.structs.replace
+
+
 def _with(group: NodeGroup, **changes: Any) -> NodeGroup:
     return msgspec.structs.replace(group, **changes)
 
@@ -305,7 +346,21 @@ def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
         facts |= {
             f"pods like {each.pods[0]}": _said(f"{_pods(len(each.pods))} stay: {each.why}") for each in plan.pending
         }
-    return _decided(world, there + sum(change.values()), change, stay, left, facts=facts)
+    decided = _decided(world, there + sum(change.values()), change, stay, left, facts=facts)
+    return replace(decided, placed=partial(_placed, plan), upcoming=plan.upcoming)
+
+
+def _placed(plan: ScaleUpPlan) -> list[str]:
+    """Return the pods that have a node after a scale-up, one that exists, is on its way or is new."""
+    left = set(plan.beyond_limits)
+    return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in left)]))
+
+
+def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
+    """Check whether new nodes of all the groups that grow have the same room."""
+    grown = [group.template for group in groups if change.get(group.id, 0) > 0]
+    rooms = [None if template is None else template.node.status.allocatable for template in grown]
+    return all(room == rooms[0] for room in rooms)
 
 
 def _scaled_down(world: World) -> Decided:

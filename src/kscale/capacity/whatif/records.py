@@ -15,9 +15,9 @@ BASELINE = "baseline"
 
 class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """One scenario. ``nodes`` there are after the decision, and what an hour of them costs (null: some price is not
-    known); ``bound``: no decision on these groups costs less (null: not looked for, or not for the same pods). Of the
-    question simulate they are those at the end, and an hour on average; ``pending_seconds`` is how long pods waited in
-    it, all together (null: another question).
+    known); ``bound``: no decision on these groups that places the same pods costs less (null: not looked for, or not
+    known). Of the question simulate they are those at the end, and an hour on average; ``pending_seconds`` is how long
+    pods waited in it, all together (null: another question).
 
     ``pending`` pods stay without a place; ``homeless`` are those of them that ran on a node that was lost. Of the
     question headroom ``homeless`` are the pods that the worst loss of one more node, or of one more zone, would leave
