@@ -11,7 +11,7 @@ from typing import Any, Final
 from kscale.effects import ZERO_TIME, ApiError, Moment, moment
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
-from kscale.hpa.admission import Admission, admit, admit_decoded
+from kscale.hpa.admission import Admission, DecodeError, check_stored, decode
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions
 from kscale.hpa.dump_json import hpa_of_record, pod_of, time_of, usage_of, usage_of_items
@@ -240,7 +240,7 @@ class Dump:
             self.read[kind] += 1
             self.see(hpa.metadata.creation_timestamp)
             hpa = with_namespace(hpa)
-            self._keep_hpa(admit_decoded(hpa, hpa if hpa.metadata.resource_version else None))
+            self._keep_hpa(check_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
             return
         data = plain(record)
         self.read[kind] += 1
@@ -292,11 +292,13 @@ class Dump:
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """An HPA; one that is ``stored`` may break rules that only a new object must keep."""
-        self._keep_hpa(admit(data, data if stored and (data.get("metadata") or {}).get("resourceVersion") else None))
+        try:
+            hpa = decode(data)
+        except DecodeError as error:
+            raise InputError(str(error)) from None
+        self._keep_hpa(check_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
 
     def _keep_hpa(self, out: Admission) -> None:
-        if out.decode_error is not None:
-            raise InputError(out.decode_error)
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
         self.see(
