@@ -49,8 +49,8 @@ class Admission(msgspec.Struct, frozen=True):
 
     - ``hpa``: the v2 object that the server stores; None if it refuses the write.
     - ``decode_error``, ``errors``: why it refuses; errors in the server's order.
-    - ``defaulted``: the v2 object as it was sent, with defaults; None if the server refuses the write. It differs from
-      ``hpa`` in what a writer cannot set: the status of a new object, the spec in a write to the status, the generation.
+    - ``defaulted``: the v2 object as it was sent, with defaults; None if the server refuses the write. ``hpa`` differs
+      in what a writer cannot set: the status of a new object, the spec in a write to the status, the generation.
     """
 
     hpa: HorizontalPodAutoscaler | None = None

@@ -1,19 +1,27 @@
 """KEDA's ScaledObject as the HorizontalPodAutoscaler that its operator generates.
 
-What KEDA does itself (0 <-> 1 activation, fallback, formulas) is not modelled; :func:`unmodelled` lists it.
+What KEDA does itself (0 <-> 1 activation, fallback, formulas) is not modelled; :func:`unmodelled` lists it. While a
+ScaledObject is paused there is no HPA (:func:`pause_of`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["check_shape", "guessed", "hpa_of", "unmodelled"]
+__all__ = ["Pause", "check_shape", "guessed", "hpa_of", "pause_of", "unmodelled"]
 
+_PAUSED: Final = "autoscaling.keda.sh/paused"
+_PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
+_PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
+_PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_INT32: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLDS: Final = (
     "threshold",
@@ -43,6 +51,18 @@ _NAMED_AFTER: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "nats-jetstream": ("nats-jetstream", ("consumer",)),
 }
 """What scalers call their metric, and the settings of which the first that is there follows."""
+
+
+class Pause(NamedTuple):
+    """A ScaledObject that is paused: KEDA deletes the HPA ``hpa`` and sets ``target`` (``Kind/name``) to ``replicas``.
+
+    ``replicas`` None: the target keeps its size. ``error``: why KEDA cannot read the number of replicas.
+    """
+
+    hpa: str
+    target: str
+    replicas: int | None
+    error: str = ""
 
 
 class _Metadata(ApiStruct):
@@ -115,8 +135,13 @@ def hpa_of(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, An
         "maxReplicas": spec.get("maxReplicaCount", 100),
         "metrics": [metric for metric in _metrics(scaled, known) if metric is not None],
     }
-    if config.get("behavior") is not None:
-        body["behavior"] = config["behavior"]
+    behavior = config.get("behavior")
+    for annotation, direction in ((_PAUSED_SCALE_IN, "scaleDown"), (_PAUSED_SCALE_OUT, "scaleUp")):
+        if _is_set(scaled, annotation):
+            rules = (behavior or {}).get(direction) or {}
+            behavior = {**(behavior or {}), direction: {**rules, "selectPolicy": "Disabled"}}
+    if behavior is not None:
+        body["behavior"] = behavior
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -231,8 +256,33 @@ def unmodelled(scaled: Mapping[str, Any]) -> list[str]:
         out.append("fallback")
     if (spec.get("advanced") or {}).get("scalingModifiers") is not None:
         out.append("advanced.scalingModifiers")
-    if any(
-        key.startswith("autoscaling.keda.sh/paused") for key in (scaled.get("metadata") or {}).get("annotations") or {}
-    ):
-        out.append("autoscaling.keda.sh/paused")
     return out
+
+
+def pause_of(scaled: Mapping[str, Any]) -> Pause | None:
+    """Return what KEDA does with a ScaledObject that is paused; None if it is not.
+
+    Upstream: ``NeedToBePausedByAnnotation`` and ``handlePause`` of KEDA's operator. The annotations for one direction
+    (``paused-scale-in``, ``paused-scale-out``) keep the HPA (:func:`hpa_of`).
+    """
+    text = _annotation(scaled, _PAUSED_REPLICAS)
+    if text is None and not _is_set(scaled, _PAUSED):
+        return None
+    generated = hpa_of(scaled)
+    reference = generated["spec"]["scaleTargetRef"]
+    replicas = error = None
+    if text is not None:
+        replicas = int(text) if _INT32.fullmatch(text) and -(2**31) <= int(text) < 2**31 else None
+        error = None if replicas is not None else f"{_PAUSED_REPLICAS} is not a whole number: {text!r}"
+    return Pause(generated["metadata"]["name"], f"{reference['kind']}/{reference['name']}", replicas, error or "")
+
+
+def _annotation(scaled: Mapping[str, Any], name: str) -> str | None:
+    value = ((scaled.get("metadata") or {}).get("annotations") or {}).get(name)
+    return None if value is None else str(value)
+
+
+def _is_set(scaled: Mapping[str, Any], name: str) -> bool:
+    """Whether an annotation is set: KEDA takes all that is not false for true (``getBoolAnnotation``)."""
+    text = _annotation(scaled, name)
+    return text is not None and text not in _FALSE
