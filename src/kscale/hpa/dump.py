@@ -150,7 +150,7 @@ class Dump:
             return ApiError(str(error))
 
     def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
-        """Say what is assumed of the scale of an HPA's target for want of a CustomResourceDefinition; empty: nothing."""
+        """Return what is assumed of the scale of an HPA's target without a CustomResourceDefinition; empty: nothing."""
         if self.known_mapper is not None:  # a live cluster has answered
             return ""
         reference = hpa.spec.scale_target_ref

@@ -160,7 +160,7 @@ class HPAReport(Record, frozen=True):
     state: ControllerState
     without_state: Sequence[str] = ()
     paused: Sequence[PausedScaledObject] = ()
-    assumed: dict[str, str] = {}
+    assumed: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @collector_paused()

@@ -379,10 +379,9 @@ def test_a_kind_whose_definition_has_no_scale_has_none() -> None:
 
 def test_a_kind_without_a_definition_is_read_with_a_warning() -> None:
     report = hpa_report(read_dump(custom("x.io/v1", "Widget", {}, {"replicas": 10, "selector": "app=web"})))
-    assert report.assumed == {
-        "shop/web": "the input has no CustomResourceDefinition of Widget.x.io: its scale is read as most kinds have it, "
-        "which may be wrong (.spec.replicas, .status.replicas, .status.selector)"
-    }
+    text = "the input has no CustomResourceDefinition of Widget.x.io: its scale is read as most kinds have it, "
+    text += "which may be wrong (.spec.replicas, .status.replicas, .status.selector)"
+    assert report.assumed == {"shop/web": text}
     missing = hpa_report(read_dump(custom(*ROLLOUT)[:1]))
     assert missing.assumed == {"shop/web": "the input has no Rollout.argoproj.io shop/web"}
 
@@ -417,10 +416,8 @@ def test_pods_of_others_that_the_selector_counts_are_named() -> None:
         ("Job/import", 2),
         ("", 1),
     ]
-    assert only.warnings == [
-        "6 of the 8 pods that the selector counts do not belong to Deployment/web: 3 of Deployment/canary, "
-        "2 of Job/import, 1 of no owner"
-    ]
+    text = "6 of the 8 pods that the selector counts do not belong to Deployment/web: "
+    assert only.warnings == [f"{text}3 of Deployment/canary, 2 of Job/import, 1 of no owner"]
 
 
 def test_pods_of_the_target_need_no_warning() -> None:

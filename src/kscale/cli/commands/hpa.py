@@ -270,9 +270,8 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
     headline = f"{rescaling:,} of {count:,} {plural('HPA', count)} would rescale"
     headline += f", {failing:,} would report an error" if failing else ""
     paused = len(report.paused)
-    headline += (
-        f", {paused:,} {plural('ScaledObject', paused)} {'is' if paused == 1 else 'are'} paused" if paused else ""
-    )
+    if paused:
+        headline += f", {paused:,} {plural('ScaledObject', paused)} {'is' if paused == 1 else 'are'} paused"
     columns = [
         Column("HPA"),
         Column("TARGET"),
@@ -284,13 +283,7 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
     return View(
         headline=f"{headline}.",
         tables=[Table(columns, rows, limit=200)],
-        footer=[
-            *_warnings(report, shown),
-            *_paused(report),
-            *_unknown_time(report),
-            _MODES[report.state_mode],
-            *_left_out(report),
-        ],
+        footer=[*_warnings(report, shown), *_paused(report), *_footer(report)],
         names=[object_name(KIND, each.namespace, each.name) for each in shown],
     )
 
@@ -317,12 +310,10 @@ def _paused(report: HPAReport) -> list[str]:
     return lines
 
 
-def _unknown_time(report: HPAReport) -> list[str]:
-    return [] if report.now is not None else ["Now is not known: the input holds no time (--now)."]
-
-
-def _left_out(report: HPAReport) -> list[str]:
-    return [f"Not modelled: {name}: {'; '.join(texts)}." for name, texts in report.unmodelled.items()]
+def _footer(report: HPAReport) -> list[str]:
+    unknown_time = [] if report.now is not None else ["Now is not known: the input holds no time (--now)."]
+    left_out = [f"Not modelled: {name}: {'; '.join(texts)}." for name, texts in report.unmodelled.items()]
+    return [*unknown_time, _MODES[report.state_mode], *left_out]
 
 
 def _sizes(decision: HPADecision) -> Cell:
@@ -371,7 +362,7 @@ def _explained(report: HPAReport, changed_only: bool = False) -> View:
     return View(
         headline=headline,
         tables=tables,
-        footer=[*_warnings(report, report.hpas), *_unknown_time(report), _MODES[report.state_mode], *_left_out(report)],
+        footer=[*_warnings(report, report.hpas), *_footer(report)],
         names=[object_name(KIND, each.namespace, each.name) for each in report.hpas],
     )
 
