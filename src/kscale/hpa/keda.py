@@ -10,17 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
+from kscale.objects.keda import PAUSED_REPLICAS, ScaledObject, is_paused, is_set
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = ["Pause", "check_shape", "guessed", "hpa_of", "pause_of", "unmodelled"]
 
-_PAUSED: Final = "autoscaling.keda.sh/paused"
-_PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
 _PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
 _PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
-_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _INT32: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLDS: Final = (
@@ -65,53 +62,9 @@ class Pause(NamedTuple):
     error: str = ""
 
 
-class _Metadata(ApiStruct):
-    annotations: dict[str, Any] | None = None
-
-
-class _Reference(ApiStruct):
-    api_version: str | None = None
-    kind: str | None = None
-    name: str = ""
-
-
-class _Trigger(ApiStruct):
-    type: str = ""
-    name: str | None = None
-    metric_type: str | None = None
-    metadata: dict[str, str | int | float | bool | None] | None = None
-
-
-class _HPAConfig(ApiStruct):
-    name: str | None = None
-    behavior: dict[str, Any] | None = None
-
-
-class _Advanced(ApiStruct):
-    horizontal_pod_autoscaler_config: _HPAConfig | None = None
-
-
-class _Spec(ApiStruct):
-    scale_target_ref: _Reference | None = None
-    min_replica_count: int | None = None
-    max_replica_count: int = 100
-    triggers: list[_Trigger] | None = None
-    advanced: _Advanced | None = None
-
-
-class _Status(ApiStruct):
-    external_metric_names: list[str] | None = None
-
-
-class _ScaledObject(ApiStruct):
-    metadata: _Metadata | None = None
-    status: _Status | None = None
-    spec: _Spec | None = None
-
-
 def check_shape(scaled: Mapping[str, Any]) -> None:
     """Raise ``InputError`` for a ScaledObject that the other functions here could not read."""
-    from_dict(scaled, _ScaledObject)
+    from_dict(scaled, ScaledObject)
 
 
 def hpa_of(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, Any]:
@@ -137,7 +90,7 @@ def hpa_of(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, An
     }
     behavior = config.get("behavior")
     for annotation, direction in ((_PAUSED_SCALE_IN, "scaleDown"), (_PAUSED_SCALE_OUT, "scaleUp")):
-        if _is_set(scaled, annotation):
+        if is_set(metadata.get("annotations"), annotation):
             rules = (behavior or {}).get(direction) or {}
             behavior = {**(behavior or {}), direction: {**rules, "selectPolicy": "Disabled"}}
     if behavior is not None:
@@ -265,24 +218,14 @@ def pause_of(scaled: Mapping[str, Any]) -> Pause | None:
     Upstream: ``NeedToBePausedByAnnotation`` and ``handlePause`` of KEDA's operator. The annotations for one direction
     (``paused-scale-in``, ``paused-scale-out``) keep the HPA (:func:`hpa_of`).
     """
-    text = _annotation(scaled, _PAUSED_REPLICAS)
-    if text is None and not _is_set(scaled, _PAUSED):
+    annotations = (scaled.get("metadata") or {}).get("annotations")
+    if not is_paused(annotations):
         return None
+    text = None if PAUSED_REPLICAS not in annotations else str(annotations[PAUSED_REPLICAS])
     generated = hpa_of(scaled)
     reference = generated["spec"]["scaleTargetRef"]
     replicas = error = None
     if text is not None:
         replicas = int(text) if _INT32.fullmatch(text) and -(2**31) <= int(text) < 2**31 else None
-        error = None if replicas is not None else f"{_PAUSED_REPLICAS} is not a whole number: {text!r}"
+        error = None if replicas is not None else f"{PAUSED_REPLICAS} is not a whole number: {text!r}"
     return Pause(generated["metadata"]["name"], f"{reference['kind']}/{reference['name']}", replicas, error or "")
-
-
-def _annotation(scaled: Mapping[str, Any], name: str) -> str | None:
-    value = ((scaled.get("metadata") or {}).get("annotations") or {}).get(name)
-    return None if value is None else str(value)
-
-
-def _is_set(scaled: Mapping[str, Any], name: str) -> bool:
-    """Whether an annotation is set: KEDA takes all that is not false for true (``getBoolAnnotation``)."""
-    text = _annotation(scaled, name)
-    return text is not None and text not in _FALSE

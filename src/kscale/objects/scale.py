@@ -15,14 +15,16 @@ from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.meta import KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.selectors import SelectorError, compile_selector, from_label_map
 
 __all__ = [
     "WELL_KNOWN_PATHS",
+    "CustomResourceDefinition",
     "ScaleError",
     "ScalePaths",
     "definition_of",
+    "definition_parts",
     "has_built_in_scale",
     "scale_of",
     "scale_of_workload",
@@ -89,13 +91,20 @@ class _DefinitionSpec(ApiStruct):
     versions: list[_Version] | None = None
 
 
-class _Definition(ApiStruct):
+class CustomResourceDefinition(KubeObject):
+    """What kinds a group has, and where their scale is (``apiextensions.k8s.io``)."""
+
     spec: _DefinitionSpec | None = None
 
 
 def definition_of(definition: Mapping[str, Any]) -> tuple[str, str, str, dict[str, ScalePaths]]:
     """(group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition; ``InputError`` for odd shapes."""
-    spec = from_dict(definition, _Definition).spec or _DefinitionSpec()
+    return definition_parts(from_dict(definition, CustomResourceDefinition))
+
+
+def definition_parts(definition: CustomResourceDefinition) -> tuple[str, str, str, dict[str, ScalePaths]]:
+    """Return (group, kind, plural, :func:`scale_paths`) of a definition."""
+    spec = definition.spec or _DefinitionSpec()
     names = spec.names or _Names()
     return spec.group, names.kind, names.plural, _paths(spec)
 
