@@ -11,16 +11,16 @@ from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
 
 __all__ = [
-    "AnyKindRESTMapper",
     "BUILT_IN",
     "BUILT_IN_MAPPER",
+    "AnyKindRESTMapper",
     "RESTMapper",
     "RESTMappingError",
     "ServedResource",
     "discovered",
     "discovered_at_once",
-    "plural_of",
     "parse_group_version",
+    "plural_of",
     "split_group_resource",
 ]
 

@@ -38,7 +38,12 @@ _SUFFIXED = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
 _INDEXED = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
 _OTHER_RECOMMENDER = "VPAs of another recommender, not taken: their workloads get implied ones"
 _REVISIONS = frozenset(
-    {"pod-template-hash", "rollouts-pod-template-hash", "controller-revision-hash", "apps.kruise.io/cloneset-instance-id"}
+    {
+        "pod-template-hash",
+        "rollouts-pod-template-hash",
+        "controller-revision-hash",
+        "apps.kruise.io/cloneset-instance-id",
+    }
 )
 """Labels that tell the revisions, or the pods, of one workload apart."""
 _NO_WORKLOAD = "VPAs whose target is no workload of the dump"
@@ -77,7 +82,8 @@ class Workload:
 class Workloads:
     """All workloads of a dump that have a topmost controller with a selector.
 
-    ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest of those of this recommender (``options``), as upstream
+    ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest of those of
+    this recommender (``options``), as upstream
     has it: the oldest. ``aside`` counts the others: texts by namespace.
     """
 
