@@ -8,7 +8,7 @@ from typing import Any, Final
 from kscale.objects.base import ApiStruct
 from kscale.objects.meta import KubeObject
 
-__all__ = ["PAUSED", "PAUSED_REPLICAS", "ScaledObject", "Trigger", "is_paused", "is_set"]
+__all__ = ["PAUSED", "PAUSED_REPLICAS", "ScaledObject", "Trigger", "is_paused", "is_set", "replica_errors"]
 
 PAUSED: Final = "autoscaling.keda.sh/paused"
 PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
@@ -78,3 +78,15 @@ def is_set(annotations: Mapping[str, Any] | None, name: str) -> bool:
     """Whether an annotation is set: KEDA takes all that is not false for true (``getBoolAnnotation``)."""
     value = (annotations or {}).get(name)
     return value is not None and str(value) not in _FALSE
+
+
+def replica_errors(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook refuses of the replicas of a ScaledObject (``CheckReplicaCountBoundsAreValid``)."""
+    spec = scaled.spec or ScaledObjectSpec()
+    minimum = 0 if spec.min_replica_count is None else max(spec.min_replica_count, 1)
+    maximum = 100 if spec.max_replica_count is None else spec.max_replica_count
+    if minimum > maximum:
+        return [f"MinReplicaCount={minimum} must be less than MaxReplicaCount={maximum}"]
+    if spec.idle_replica_count is not None and spec.idle_replica_count >= minimum:
+        return [f"IdleReplicaCount={spec.idle_replica_count} must be less than MinReplicaCount={minimum}"]
+    return []
