@@ -56,6 +56,13 @@ class LoadReport(msgspec.Struct):
     duplicates: int = 0
     total: int = 0
     """Objects that were looked at, damaged ones included."""
+    current: RawObject | None = None
+    """The record of the object that was loaded last."""
+
+    def place(self) -> Problem:
+        """Return where the object that was loaded last comes from: a problem without a message."""
+        record = self.current
+        return Problem("") if record is None else Problem("", record.source, _name(record))
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
         """Count a warning (``message`` on a ``field`` of the ``record``); keep it if there is room (its object is named
@@ -149,6 +156,7 @@ def load_batches(
         if loaded is None:
             continue
         report.read[record.kind] += 1
+        report.current = record
         if not isinstance(loaded.obj, Pod):
             metadata = loaded.obj.metadata
             key = (record.kind, metadata.namespace, metadata.name)
@@ -163,6 +171,7 @@ def load_batches(
             report.duplicates += 1
             report.warn(_TWICE, record)
         yield loaded
+    report.current = None
     if (error := report.error(strict=strict)) is not None:
         raise error
 

@@ -33,7 +33,8 @@ from kscale.objects.workloads import pods_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
 from kscale.vpa.advice.records import RecommendationReport
-from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
+from kscale.vpa.controllers import Controllers, TargetError
+from kscale.vpa.dump_controllers import controllers_of
 from kscale.vpa.target import parent_of
 
 __all__ = ["change_pods", "change_requests", "lose_nodes"]
@@ -103,7 +104,7 @@ def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> li
 
 
 def _controllers(place: Place) -> Controllers:
-    return Controllers(item for kind in sorted(WELL_KNOWN) for item in place.cluster.all(kind))
+    return controllers_of(place.cluster)
 
 
 def _parent(pod: Pod, controllers: Controllers) -> str:

@@ -45,7 +45,8 @@ class PodAdmission(msgspec.Struct, kw_only=True):
     - ``patches``: the JSON patch, in the order in which it applies; empty without a VPA and where there is an error.
     - ``errors``: why nothing is patched, in upstream's words (one ``InternalError`` of the whole pod); empty: nothing
       went wrong.
-    - ``diagnostics``: what upstream would have crashed on.
+    - ``diagnostics``: what upstream logs about owners and targets that it cannot resolve, and what it would have
+      crashed on.
     """
 
     vpa: VerticalPodAutoscaler | None = None
@@ -70,7 +71,8 @@ def admit_pod(
 ) -> PodAdmission:
     """What the webhook does to a pod about to be created in ``namespace``.
 
-    ``vpas``: an index that is kept, or VPAs to be indexed; ``controllers``, ``limit_ranges``: none by default. Raises
+    ``vpas``: an index that is kept, or VPAs to be indexed; ``controllers``, ``limit_ranges``: none by default
+    (:func:`~kscale.vpa.controllers_of` takes those of a dump, owners of custom kinds included). Raises
     :class:`~kscale.vpa.scales.ScaleNeededError` where ``controllers`` would have to ask for a scale
     (:func:`admit_pod_steps` does).
     """
@@ -108,15 +110,18 @@ def admit_pod_steps(
             pod, metadata=msgspec.structs.replace(pod.metadata, name=name, namespace=namespace)
         )
     index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
-    vpa = yield from index.match_steps(pod, controllers if controllers is not None else Controllers(), progress)
+    known = controllers if controllers is not None else Controllers()
+    unmatched: list[str] = []
+    vpa = yield from index.match_steps(pod, known, progress, unmatched)
     if vpa is None:
-        return PodAdmission()
+        return PodAdmission(diagnostics=unmatched)
     try:
         resources, diagnostics = _resource_patches(pod, vpa, limit_ranges, options)
     except (BoostError, CappingError, ProviderError) as error:
         return PodAdmission(vpa=vpa, errors=[internal(_ROOT, str(error))])
     observed = annotate(OBSERVED_CONTAINERS, observed_text(pod))
-    return PodAdmission(vpa=vpa, patches=[*ensure_annotations(pod), *resources, observed], diagnostics=diagnostics)
+    patches = [*ensure_annotations(pod), *resources, observed]
+    return PodAdmission(vpa=vpa, patches=patches, diagnostics=unmatched + diagnostics)
 
 
 def _resource_patches(

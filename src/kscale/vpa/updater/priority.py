@@ -8,6 +8,7 @@ import msgspec
 
 from kscale.effects import SECOND, ZERO_TIME, duration, from_text
 from kscale.objects.core import Pod
+from kscale.objects.durations import format_duration
 from kscale.objects.go_sort import go_sorted
 from kscale.objects.vpa import (
     RecommendedContainerResources,
@@ -23,7 +24,7 @@ from kscale.vpa.patches import OBSERVED_CONTAINERS, AnnotationError, observed_co
 from kscale.vpa.resources import current_resources, has_lower_resource, resource_order
 from kscale.vpa.updater.eviction_admission import EvictionAdmission
 
-__all__ = ["PodPriority", "assess", "describe_targets", "priority_of", "update_order"]
+__all__ = ["PodPriority", "assess", "describe_targets", "priority_of", "update_order", "why_not_due"]
 
 _OOM_KILLED = "OOMKilled"
 
@@ -177,6 +178,28 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
     if now < from_text(pod.status.start_time) + lifetime:
         return False
     return priority.resource_diff >= options.pod_update_threshold
+
+
+def why_not_due(
+    priority: PodPriority, vpa: VerticalPodAutoscaler, *, now: int, options: UpdaterOptions | None = None
+) -> tuple[str, str]:
+    """Return (reason, message) for a pod that :func:`assess` does not accept."""
+    options = options or UpdaterOptions()
+    if priority.error:
+        return "Capping", priority.error
+    if priority.recommendation is None or vpa.status.recommendation is None:
+        return "NoRecommendation", "the VPA has no recommendation"
+    if priority.quick_oom:
+        return "InRange", "requests are as recommended"
+    if priority.outside_recommended_range:
+        return "Infeasible", "its node had no room for the recommendation, and the new one is not lower"
+    started = priority.pod.status.start_time
+    lifetime = duration(options.in_recommendation_bounds_eviction_lifetime_threshold)
+    if started is None or now < from_text(started) + lifetime:
+        text = f"requests are within the recommended range, and the pod is younger than {format_duration(lifetime)}"
+        return "Lifetime", text
+    text = "requests are within the recommended range, and the target differs by "
+    return "InRange", f"{text}{priority.resource_diff:.1%}, less than {options.pod_update_threshold:.1%}"
 
 
 def priority_order(priorities: Iterable[PodPriority]) -> list[PodPriority]:
