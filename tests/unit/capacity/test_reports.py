@@ -95,6 +95,15 @@ def test_expendable_pods_that_run_take_no_room() -> None:
     assert (kept.on_existing, kept.nowhere) == (0, 1)
 
 
+def test_templates_of_nodes_have_no_expendable_pods() -> None:
+    agent = pod("agent", "2", owner="DaemonSet", nodeName="n", priority=-20)
+    cluster = kscale.Cluster([node("n", pool="a"), pod("r", "2", nodeName="n"), agent, pod("p", "3")])
+    of_node = templates(cluster, NodeGroup(id="g", from_node="n"))
+    report = estimate_groups(cluster.snapshot(), of_node)
+    assert [(line.nodes, line.pods) for line in report.groups] == [(1, 1)]
+    assert [answer.fits for answer in explain(cluster.snapshot(), "d/p", of_node).groups] == [True]
+
+
 def test_requests_for_cloud_tpus_are_cleared() -> None:
     tpu = pod("tpu", "3")
     tpu.spec.containers[0].resources.requests["cloud-tpus.google.com/v3"] = kscale.Quantity("8")  # type: ignore[index]  # there
