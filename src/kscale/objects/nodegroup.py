@@ -143,7 +143,8 @@ class NodeGroup(ApiStruct):
     nodes: list[str] = []
     node_selector: dict[str, str] | None = None
     instances: list[str] | None = None
-    """Provider ids of what the cloud runs for it; None = those of its nodes, and ``unregistered_instances``."""
+    """Ids of what the cloud runs for it (:func:`~kscale.objects.nodegroups.instance_id_of`); None = those of its nodes,
+    and ``unregistered_instances``."""
     instances_error: str | None = None
     """``instances`` are what it told before: nothing that takes all of them goes by that."""
     gone_instances: list[str] = []
