@@ -17,7 +17,7 @@ from kscale.scheduling.place import place
 from kscale.scheduling.pods import priorities_of, stand_in_groups
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["BOUND_EFFORT", "estimate_groups", "rejections_of"]
+__all__ = ["BOUND_EFFORT", "EXPENDABLE_CUTOFF", "estimate_groups", "rejections_of"]
 
 BOUND_EFFORT = 120_000
 """Work that a strong bound may cost: some 50 milliseconds."""
@@ -45,6 +45,7 @@ def estimate_groups(
     """
     counts = snapshot.counts
     snapshot = snapshot_without_expendable(snapshot, expendable_cutoff)
+    expendable_running = counts["placed"] - snapshot.counts["placed"]
     asked = list(snapshot.pending if pods is None else pods)
     priorities = priorities_of(snapshot.records(asked)).tolist()
     pending = [name for name, priority in zip(asked, priorities, strict=True) if priority >= expendable_cutoff]
@@ -88,6 +89,8 @@ def estimate_groups(
         groups=lines,
         nowhere_pods=nowhere,
         unmodelled=list(unmodelled),
+        expendable_running=expendable_running,
+        expendable_cutoff=expendable_cutoff,
         existing=dict(existing) if placements else None,
     )
 

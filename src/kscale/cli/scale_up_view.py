@@ -153,5 +153,5 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     if grown:
         footer.append(f"How large {' and '.join(grown)} may become is not known: no limit was applied.")
     if plan.unmodelled:
-        footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
+        footer.append(f"Not judged: {', '.join(plan.unmodelled)}.")
     return footer

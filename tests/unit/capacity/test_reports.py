@@ -104,6 +104,98 @@ def test_templates_of_nodes_have_no_expendable_pods() -> None:
     assert [answer.fits for answer in explain(cluster.snapshot(), "d/p", of_node).groups] == [True]
 
 
+def test_an_explanation_counts_the_room_of_expendable_pods_as_an_estimate_does() -> None:
+    nodes = [node("n1"), node("n2")]
+    running = [pod("cheap", "3", nodeName="n1", priority=-11), pod("web", "3", nodeName="n2", priority=-10)]
+    snapshot = kscale.Cluster([*nodes, *running, pod("p", "2"), pod("low", "2", priority=-11)]).snapshot()
+    report = estimate_groups(snapshot, [], placements=True)
+    assert (report.existing, report.expendable_running, report.expendable_cutoff) == ({"d/p": "n1"}, 1, -10)
+    answer = explain(snapshot, "d/p", [group("g")])
+    assert (answer.fits, answer.fits_on, answer.fits_after_eviction, answer.groups) == (True, [], ["n1"], [])
+    assert answer.event == "0/2 nodes are available: 2 Insufficient cpu."
+    assert [verdict.node for verdict in answer.verdicts] == ["n1", "n2"]
+    assert explain(snapshot, "d/low").expendable
+    every = explain(snapshot, "d/p", [group("g")], expendable_cutoff=-100)
+    assert (every.fits, every.fits_after_eviction) == (False, [])
+    assert [each.fits for each in every.groups] == [True]
+
+
+def test_pending_pods_that_are_expendable_take_no_room_from_others() -> None:
+    first, second = pod("low", "3", priority=-11), pod("p", "3", priority=-20)
+    answer = explain(kscale.Cluster([node("n"), first, second]).snapshot(), "d/p")
+    assert (answer.fits_on, answer.taken_by, answer.expendable) == (["n"], [], True)
+
+
+def test_a_nominated_pod_waits_for_its_node() -> None:
+    waiting = pod("p", "8")
+    waiting.status.nominated_node_name = "n"
+    answer = explain(kscale.Cluster([node("n"), waiting]).snapshot(), "d/p")
+    assert (answer.node, answer.nominated, answer.fits) == ("n", "n", True)
+
+
+DRIVER = "ebs.csi.aws.com"
+
+
+def with_volumes(*names: str, on: str = "", count: int = 2, must: bool = False, csi_nodes: str = "n") -> list[Any]:
+    """A pod with as many volumes, and the objects about storage."""
+    made: list[Any] = [
+        {"kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"preventPodSchedulingIfMissing": must}}
+    ]
+    for name in csi_nodes.split():
+        limits = {"name": DRIVER, "nodeID": name, "allocatable": {"count": count}}
+        made.append({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": [limits]}})
+    for name in names:
+        csi = {"csi": {"driver": DRIVER, "volumeHandle": name}}
+        made.append({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": csi})
+        claim = {"volumeName": name}
+        metadata = {"name": name, "namespace": "d", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        made.append(
+            {"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim, "status": {"phase": "Bound"}}
+        )
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    return [*made, pod(f"with-{names[0]}", "1", volumes=volumes, **({"nodeName": on} if on else {}))]
+
+
+def of_volumes(*objects: Any) -> tuple[kscale.Cluster, list[NodeGroup]]:
+    cluster = kscale.load(*objects)
+    return cluster, templates(cluster, NodeGroup(id="g", nodes=["n"]))
+
+
+OFF = "on new nodes (enable-csi-node-aware-scheduling is off)"
+
+
+def test_attach_limits_of_new_nodes_are_judged_or_said_not_to_be() -> None:
+    objects = [*with_volumes("a", "b", on="n"), *with_volumes("c"), *with_volumes("e", "f")]
+    cluster, groups = of_volumes(node("n", pool="x"), *objects)
+    report = estimate_groups(cluster.snapshot(), groups)
+    assert ([line.nodes for line in report.groups], report.unmodelled) == ([1], [f"attach limit of {DRIVER} {OFF}"])
+    aware = estimate_groups(cluster.snapshot(csi=True), groups)
+    assert ([line.nodes for line in aware.groups], aware.unmodelled) == ([2], [])
+    bare = [NodeGroup(id="bare", template=NodeTemplate(node=node("bare")))]
+    text = f"attach limit of {DRIVER} on new nodes whose template has no CSINode"
+    assert estimate_groups(cluster.snapshot(csi=True), bare).unmodelled == [text]
+    assert estimate_groups(cluster.snapshot(csi=True), bare, pods=[]).unmodelled == []
+
+
+def test_a_node_that_would_be_added_in_vain_is_not_said_to_take_the_pod() -> None:
+    cluster, groups = of_volumes(node("n", pool="x"), *with_volumes("a", "b", "c"))
+    answer = explain(cluster.snapshot(), "d/with-a", groups)
+    (said,) = answer.groups
+    assert (said.fits, said.csi_aware, said.takes) == (True, False, False)
+    assert (said.plugin, said.reasons) == ("NodeVolumeLimits", ["node(s) exceed max volume count"])
+    (aware,) = explain(cluster.snapshot(csi=True), "d/with-a", groups).groups
+    assert (aware.fits, aware.csi_aware, aware.reasons) == (False, None, said.reasons)
+
+
+def test_a_driver_that_must_be_there_is_known_to_be_on_new_nodes_by_their_csi_node_only() -> None:
+    cluster, groups = of_volumes(node("n", "1", pool="x"), pod("r", "1", nodeName="n"), *with_volumes("a", must=True))
+    report = estimate_groups(cluster.snapshot(), groups)
+    assert report.unmodelled[1:] == [f"whether {DRIVER} is installed {OFF}; it counts as missing"]
+    (said,) = explain(cluster.snapshot(), "d/with-a", groups).groups
+    assert (said.fits, said.csi_aware) == (False, True)
+    assert said.reasons == [f"{DRIVER} CSI driver is not installed on the node"]
+
+
 def test_requests_for_cloud_tpus_are_cleared() -> None:
     tpu = pod("tpu", "3")
     tpu.spec.containers[0].resources.requests["cloud-tpus.google.com/v3"] = kscale.Quantity("8")  # type: ignore[index]  # there

@@ -14,7 +14,7 @@ from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, not_tried
 from kscale.ca.scale_down.planner import PlannerLoop
 from kscale.ca.scale_down.planner_input import PlannerInput
-from kscale.ca.simulated import snapshot_of
+from kscale.ca.simulated import check_csi_nodes, snapshot_of
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
@@ -53,7 +53,8 @@ def scale_down(
 
     Raises InputError for a disruption budget with a broken selector, for a ``now`` that is no moment or is before the
     last loop's, and for what the legacy profile does not know: ``exhaustive``, ``recent_evictions``, ``upcoming``,
-    ``max_simulations`` and ``threads``.
+    ``max_simulations`` and ``threads``. Raises
+    :class:`kscale.ca.AutoscalerError` for a node without CSINode where the options ask for CSI-node-aware simulation.
     """
     options = options or AutoscalingOptions()
     before, inputs = state or LoopState(), inputs or ScaleDownInputs()
@@ -67,6 +68,8 @@ def scale_down(
             max_simulations=inputs.max_simulations is not None,
             threads=inputs.threads is not None,
         )
+    else:
+        check_csi_nodes(snapshot)
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
     given = PlannerInput(snapshot, groups, at, options, before)

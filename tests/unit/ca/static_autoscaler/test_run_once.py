@@ -259,6 +259,33 @@ def test_a_machine_that_is_gone_counts_as_deleted() -> None:
     assert case.state.cluster.total.deleted == []
 
 
+def test_a_node_without_csi_node_ends_a_csi_node_aware_loop() -> None:
+    cluster = kscale.load(machine("n1"), machine("n2"), {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {}})
+    options = ca.AutoscalingOptions(enable_csi_node_aware_scheduling=True)
+    text = "failed to initialize ClusterSnapshot: couldn't obtain csi node: csi nodes n2 not found"
+    report = ca.run_once(cluster, [group("g", "n1 n2")], now=N0, options=options)
+    assert report.error is not None
+    assert (report.error.type, report.error.message) == ("internalError", text)
+    assert (report.status, report.scale_up, report.scale_down) == (None, None, None)
+    for decide in (kscale.scale_up, kscale.scale_down):
+        with pytest.raises(ca.AutoscalerError) as failure:
+            decide(cluster, [group("g", "n1 n2")], now=N0, options=options)
+        assert failure.value.message == text
+    assert ca.run_once(cluster, [group("g", "n1 n2")], now=N0).error is None
+
+
+def test_upcoming_nodes_need_no_csi_node() -> None:
+    csi_node = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {}}
+    cluster = kscale.load(machine("n1"), csi_node, running("r", 900, "n1"), waiting("p", 500))
+    options = ca.AutoscalingOptions(enable_csi_node_aware_scheduling=True)
+    groups = [group("g", "n1", target_size=1)]
+    first = ca.run_once(cluster, groups, now=N0, options=options)
+    second = ca.run_once(cluster, first.groups, now=N0 + MINUTE, options=options, state=first.state)
+    assert second.error is None
+    assert second.scale_up is not None
+    assert second.scale_up.upcoming == {"g": 1}
+
+
 def without_provider_id(name: str) -> Node:
     made = machine(name)
     return replace(made, spec=replace(made.spec, provider_id=""))
