@@ -11,6 +11,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
+from kscale.ca.capacity_buffers import place_buffer_pods
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
@@ -95,6 +96,9 @@ def report_scale_down(
     :func:`kscale.scale_down`; besides, InputError for a name that is no node, or that is in both.
     """
     options = options or AutoscalingOptions()
+    observed = snapshot
+    if options.capacity_buffer_pod_injection_enabled and not options.legacy:
+        snapshot = place_buffer_pods(snapshot, now=moment(now), options=options)
     groups = Groups.of(node_groups, snapshot.columns.objects)
     deleting, draining = list(deleting), list(draining)
     for name in draining:
@@ -113,6 +117,7 @@ def report_scale_down(
             max_simulations=max_simulations,
             threads=threads,
             gpu_label=gpu_label,
+            pods_placed=not options.legacy,
         ),
     )
     drained = _final_moves(plan.drain, snapshot)
@@ -128,7 +133,7 @@ def report_scale_down(
         removable=len(plan.removable),
         saves=dict(Counter(item.group or "" for item in going)),
         nodes=nodes,
-        orphans=_orphans(snapshot, now, options),
+        orphans=_orphans(observed, now, options),
     )
     return report, plan.state
 
