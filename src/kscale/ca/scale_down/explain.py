@@ -90,6 +90,8 @@ def _not_a_candidate(node: str, groups: Groups) -> str:
     if group.target_size_error is not None:
         return f"the size of group {group.id} is not known: {group.target_size_error}"
     if group.size <= group.min_size:
+        if group.size < group.min_size:
+            return f"group {group.id} has {group.size} nodes, fewer than its minimum of {group.min_size}"
         return f"group {group.id} is at its minimum of {group.min_size}"
     if group.rolling_out_error is not None:
         return f"whether the machines of group {group.id} are being replaced is not known: {group.rolling_out_error}"

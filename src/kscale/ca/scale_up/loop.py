@@ -103,6 +103,7 @@ class ScaleUpLoop:
             minimum=self.minimum,
             state=state,
             examples=self._examples,
+            requests={} if self.provisioning is None else self.provisioning.outcomes(),
         )
 
     # -- provisioning requests ---------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -31,7 +31,7 @@ from kscale.effects import Event
 from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Preparation", "ScaleUpPlan", "events_of_untried"]
+__all__ = ["FakePods", "Preparation", "ScaleUpPlan", "events_of_untried"]
 
 
 @dataclass
@@ -73,6 +73,19 @@ class Preparation:
         self._after = after
 
 
+class FakePods(NamedTuple):
+    """Pods that nobody has made: of capacity buffers (``buffers``), or that controllers have yet to make (``missing``).
+
+    ``asked`` need nodes, of which ``helped`` get some; ``existing`` fit on nodes that exist or are coming.
+    """
+
+    asked: int
+    helped: int
+    existing: int
+    buffers: bool
+    missing: bool
+
+
 _WHY_NOT_ASKED = {
     LIMITED_BY_MAX_NODES_TOTAL: MAX_NODES_REACHED,
     IN_COOLDOWN: "this loop does not scale up: the pods are too new, or it is reserved for scale-down",
@@ -96,6 +109,7 @@ class ScaleUpPlan:
         minimum: MinSizeScaleUp | None = None,
         state: LoopState,
         examples: Callable[[], dict[str, RememberedTemplate]] | None = None,
+        requests: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.rounds = rounds
         self.bound_effort = 0
@@ -103,6 +117,7 @@ class ScaleUpPlan:
         self._examples = examples
         self._before = before
         self._minimum = minimum
+        self._requests = requests or {}
         self._events: Sequence[Event] = ()
         self.result = result
         self.lists = before.lists
@@ -131,6 +146,25 @@ class ScaleUpPlan:
     def __getstate__(self) -> dict[str, Any]:
         """With the examples to remember instead of what makes them."""
         return {**vars(self), "_state": self.state, "_examples": None}
+
+    @cached_property
+    def requests(self) -> dict[str, str]:
+        """Pod -> ProvisioningRequest (``namespace/name`` both), for pods that stand for a request."""
+        return {pod: key for pod, (key, _) in self._requests.items()}
+
+    @cached_property
+    def fake_pods(self) -> FakePods:
+        """How many of the pods are fake: in no list of names, but in ``lists`` and in the options."""
+        before = self._before
+        asked = 0 if before.asked is None else len(before.asked) - len(before.names)
+        placed = {} if before.placed is None or not before.made_up else before.placed.placement
+        return FakePods(
+            asked=asked,
+            helped=self.triggered_count - len(self.triggered) if asked else 0,
+            existing=sum(pod in before.made_up for pod in placed),
+            buffers=bool(before.made_up.buffers),
+            missing=bool(before.made_up.missing),
+        )
 
     @property
     def schedulable(self) -> list[str]:
@@ -199,7 +233,8 @@ class ScaleUpPlan:
     @cached_property
     def beyond_limits(self) -> list[str]:
         """Those of the pods that are helped for which the limits leave no node: fewer were permitted than they need."""
-        return [name for done in self._good for name in beyond_limits(done)]
+        names = [name for done in self._good for name in beyond_limits(done)]
+        return [name for name in names if name not in self._before.made_up]
 
     @cached_property
     def pending(self) -> list[PendingPods]:
@@ -209,10 +244,25 @@ class ScaleUpPlan:
             return [PendingPods(pods=names, why=_WHY_NOT_ASKED.get(self.result, self.result))] if names else []
         last = self.rounds[-1]
         helped = {*self.triggered, *last.waiting_turn, *(name for done in self.rounds for name in done.existing)}
-        found = pending_pods(last, [name for name in names if name not in helped], self.result)
+        left = [name for name in names if name not in helped]
+        of_others = [name for name in left if name not in self._requests]
+        found = pending_pods(last, of_others, self.result)
+        found += self._pending_of_requests(last, [name for name in left if name in self._requests])
         if last.waiting_turn:
             why = "provisioning requests and other pods take turns: this loop was for the others"
             found.append(PendingPods(pods=list(last.waiting_turn), why=why))
+        return found
+
+    def _pending_of_requests(self, last: Orchestration, left: Sequence[str]) -> list[PendingPods]:
+        """The pods of requests that were not provided: the request by name, and what became of it."""
+        found = []
+        for key in dict.fromkeys(self.requests[name] for name in left):
+            of_request = [name for name in left if self.requests[name] == key]
+            message = self._requests[of_request[0]][1]
+            for item in pending_pods(last, of_request, ""):
+                parts = [part.rstrip(".") for part in (message, item.why) if part]
+                why = f"ProvisioningRequest {key}: {'; '.join(parts) or self.result}"
+                found.append(PendingPods(pods=item.pods, why=why, rejected=item.rejected, taken_by=item.taken_by))
         return found
 
     @cached_property
