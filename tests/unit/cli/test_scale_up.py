@@ -344,8 +344,8 @@ def test_a_dump_of_a_node_that_is_starting_asks_for_the_state(tmp_path: Path) ->
     young["spec"] = {"taints": [{"key": "example.com/agent-not-ready", "effect": "NoExecute"}]}
     old["metadata"]["creationTimestamp"] = "2026-05-04T11:44:00Z"
     taken = [pod(f"on-{name}", "900m", nodeName=name) for name in ("n", "old")]
-    pods = [young, old, *taken, pod("web", "900m")]
-    groups = [group("a", nodes=["young", "old"]), group("b", nodes=["n"], max=1, target=2)]
+    pods = [old, young, *taken, pod("web", "900m")]
+    groups = [group("a", nodes=["old", "young"]), group("b", nodes=["n"], max=1, target=2)]
     got = scale_up(tmp_path, groups, pods=pods).stdout
     assert got.startswith("Scale up a 2 -> 3 (1 node) for 1 of 1 pod.\n")
     assert "Nodes of a may still be starting (young just came). " in got
