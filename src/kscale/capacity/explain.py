@@ -181,5 +181,6 @@ def _group_answer(name: str, group: NodeGroup, result: answers.Estimated, aware:
         allocatable={resource: str(quantity) for resource, quantity in allocatable.items()},
         plugin=why.plugin if why else "",
         reasons=list(why.reasons) if why else [],
+        detail=why.detail if why else "",
         csi_aware=None if (no is None) == (no_if_aware is None) else no_if_aware is None,
     )

@@ -138,6 +138,7 @@ class GroupAnswer(Part, frozen=True):
 
     ``csiAware`` is the answer of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), where it is
     another one: False means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why.
+    ``detail``: what exactly is in the way, where the reasons do not say it.
     """
 
     group: str
@@ -145,6 +146,7 @@ class GroupAnswer(Part, frozen=True):
     allocatable: dict[str, str]
     plugin: str = ""
     reasons: list[str] = []
+    detail: str = ""
     csi_aware: bool | None = None
 
     @property

@@ -174,6 +174,8 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     if plan.upcoming:
         coming = ", ".join(f"{name} {count:,}" for name, count in plan.upcoming.items())
         footer.append(f"Nodes that are coming already: {coming}.")
+    for name, details in plan.not_similar.items():
+        footer.append(f"{name} is not similar to {plan.chosen} and shares no new nodes: {'; '.join(details)}.")
     if plan.created_groups:
         made = ", ".join(name for each in plan.created_groups for name in (each.main, *each.extra))
         footer.append(f"Groups that would be made: {made}.")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import kscale
+from kscale.ca import AutoscalingOptions
 from kscale.capacity.answers import find_pod
 from kscale.capacity.estimate import BOUND_EFFORT, estimate_groups
 from kscale.capacity.explain import explain, nearest
 from kscale.capacity.fit import fit_workloads
 from kscale.capacity.records import NodeVerdict, PluginVerdict, Shortage
+from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.templates import with_templates
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
@@ -175,6 +178,49 @@ def test_attach_limits_of_new_nodes_are_judged_or_said_not_to_be() -> None:
     text = f"attach limit of {DRIVER} on new nodes whose template has no CSINode"
     assert estimate_groups(cluster.snapshot(csi=True), bare).unmodelled == [text]
     assert estimate_groups(cluster.snapshot(csi=True), bare, pods=[]).unmodelled == []
+
+
+def test_a_volume_of_a_node_that_is_gone_is_named() -> None:
+    objects = with_volumes("a")
+    wanted = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["gone-7"]}]}
+    objects[2]["spec"] = {"local": {"path": "/d"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [wanted]}}}
+    cluster, groups = of_volumes(node("n", **{"kubernetes.io/hostname": "n"}), *objects)
+    answer = explain(cluster.snapshot(), "d/with-a", groups)
+    text = "claim d/a is bound to volume a, usable only on nodes with kubernetes.io/hostname in [gone-7]"
+    assert answer.verdicts[0].first.detail == f"{text}; the cluster has no such node"
+    assert answer.groups[0].detail == f"{text}; the cluster has no such node"
+    cluster.apply(node("gone-7", "1m", **{"kubernetes.io/hostname": "gone-7"}))
+    details = {each.node: each.first.detail for each in explain(cluster.snapshot(), "d/with-a").verdicts}
+    assert details["n"] == text
+
+
+def test_a_drained_node_counts_as_an_empty_domain() -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "t"}},
+    }
+    hosts = [node(name, **{"kubernetes.io/hostname": name}) for name in ("n0", "n1", "n2")]
+    pods = []
+    for number in range(3):
+        made = pod(
+            f"t-{number}", "100m", owner="ReplicaSet", nodeName=f"n{number}", topologySpreadConstraints=[constraint]
+        )
+        made.metadata.labels = {"app": "t"}
+        pods.append(made)
+    options = AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
+    groups = [NodeGroup(id="g", nodes=["n0", "n1", "n2"])]
+    now = datetime(2026, 5, 2, tzinfo=UTC)
+    report, _ = report_scale_down(kscale.Cluster([*hosts, *pods]).snapshot(), groups, now=now, options=options)
+    assert report.nodes[0].why == (
+        "d/t-0 fits on no other node that stays: 2 node(s) didn't match pod topology spread constraints; "
+        "n0 counts as an empty domain of kubernetes.io/hostname while it is drained"
+    )
+    wide = pod("wide", "1", owner="ReplicaSet", nodeName="n0")
+    full = [pod(f"full-{name}", "3500m", owner="ReplicaSet", nodeName=name) for name in ("n1", "n2")]
+    report, _ = report_scale_down(kscale.Cluster([*hosts, wide, *full]).snapshot(), groups, now=now, options=options)
+    assert report.nodes[0].why == "d/wide fits on no other node that stays: 2 Insufficient cpu"
 
 
 def test_a_node_that_would_be_added_in_vain_is_not_said_to_take_the_pod() -> None:

@@ -108,6 +108,10 @@ def test_the_chain_and_the_shares(tmp_path: Path) -> None:
     twins = [group("a"), group("b")]
     got = scale_up(tmp_path, twins, "--balance-similar-node-groups").stdout
     assert got.startswith("Scale up a 0 -> 1 and b 0 -> 1 (2 nodes, balanced) for 4 of 5 pods.")
+    others = [group("a"), group("b", labels={"capacity": "spot"})]
+    got = scale_up(tmp_path, others, "--balance-similar-node-groups").stdout
+    assert "b is not similar to a and shares no new nodes: label capacity: absent and spot.\n" in got
+    assert "is not similar" not in scale_up(tmp_path, others).stdout
     page = scale_up(tmp_path, twins, "--balance-similar-node-groups", "-o", "html").stdout
     assert "a: 1 new nodes" in page
     assert "b: 1 new nodes" in page

@@ -103,6 +103,7 @@ class ScaleUpLoop:
             minimum=self.minimum,
             state=state,
             examples=self._examples,
+            comparator=self.inputs.comparator if self.options.balance_similar_node_groups else None,
             requests={} if self.provisioning is None else self.provisioning.outcomes(),
         )
 

@@ -26,6 +26,7 @@ from kscale.ca.scale_up.status import (
     RemainingPod,
     ScaleUpStatus,
 )
+from kscale.ca.similarity import Comparator, similar
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.effects import Event
 from kscale.scheduling.place import PlaceResult
@@ -110,6 +111,7 @@ class ScaleUpPlan:
         state: LoopState,
         examples: Callable[[], dict[str, RememberedTemplate]] | None = None,
         requests: Mapping[str, tuple[str, str]] | None = None,
+        comparator: Comparator | None = None,
     ) -> None:
         self.rounds = rounds
         self.bound_effort = 0
@@ -118,6 +120,7 @@ class ScaleUpPlan:
         self._before = before
         self._minimum = minimum
         self._requests = requests or {}
+        self._comparator = comparator
         self._events: Sequence[Event] = ()
         self.result = result
         self.lists = before.lists
@@ -226,6 +229,22 @@ class ScaleUpPlan:
         return choices(self.rounds[0], self._chosen, bound_effort=self.bound_effort) if self.rounds else []
 
     @cached_property
+    def not_similar(self) -> dict[str, list[str]]:
+        """Why groups that would take pods, too, do not share the new nodes of the group chosen first: the labels or
+        resources that differ, its own values first. Empty unless similar groups are balanced."""
+        if self._comparator is None or not self._good or self._good[0].best is None:
+            return {}
+        done, best = self._good[0], self._good[0].best
+        found: dict[str, list[str]] = {}
+        for option in done.options:
+            if option.group == best.group or option.group in best.similar or option.group not in done.templates:
+                continue
+            verdict = similar(done.templates[best.group], done.templates[option.group], self._comparator)
+            if not verdict.similar:
+                found[option.group] = verdict.details
+        return found
+
+    @cached_property
     def triggered(self) -> list[str]:
         """The pods that are helped."""
         return list(chain.from_iterable(done.status.pods_triggered for done in self._good))
@@ -324,6 +343,7 @@ class ScaleUpPlan:
             upcoming=self.upcoming,
             created_groups=self.created_groups,
             min_sizes=self.min_sizes,
+            not_similar=self.not_similar,
             events=self.events,
             warnings=self.warnings,
             unmodelled=self.unmodelled,

@@ -189,6 +189,8 @@ def _group_lines(report: Explanation) -> list[str]:
 
 def _no_of(group: GroupAnswer) -> str:
     reasons = ", ".join(group.reasons) or group.plugin
+    if group.detail:
+        reasons = f"{reasons} ({group.detail})"
     if group.csi_aware is None:
         return reasons
     if group.csi_aware:
