@@ -260,12 +260,15 @@ def _details(one: TemplateProfile, other: TemplateProfile, comparator: Comparato
         return [*differing(ours, theirs, "label", None), *absent]
     ratios = comparator.ratios
     ignored = {*COMPARATORS[comparator.kind], *comparator.ignored_labels}
-    exact, memory = [], []
-    for each in (one, other):
-        exact.append({name: amount for name, amount in each.capacity.items() if name != MEMORY})
-        memory.append({name: _milli(amount) for name, amount in each.capacity.items() if name == MEMORY})
-    capacity = differing(*exact, "capacity", None)
-    capacity += differing(*memory, "capacity", ratios.memory_difference_ratio)
+
+    def amounts(profile: TemplateProfile) -> dict[str, Quantity]:
+        return {name: amount for name, amount in profile.capacity.items() if name != MEMORY}
+
+    def memory(profile: TemplateProfile) -> dict[str, float]:
+        return {name: _milli(amount) for name, amount in profile.capacity.items() if name == MEMORY}
+
+    capacity = differing(amounts(one), amounts(other), "capacity", None)
+    capacity += differing(memory(one), memory(other), "capacity", ratios.memory_difference_ratio)
     return (
         capacity
         or differing(one.allocatable, other.allocatable, "allocatable", ratios.max_allocatable_difference_ratio)

@@ -242,13 +242,13 @@ class VolumeNumbers(Part):
         }
 
 
-def csi_rules_not_judged(drivers: Iterable[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
+def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
     """Return the rules of CSI drivers that the input states and that no new node is judged by, as texts.
 
     ``drivers``: those whose volumes the pods use. A new node is judged by its template's CSINode. It has none unless
     the simulation is CSI-node-aware, as upstream's is not by default.
     """
-    if NodeVolumeLimits.name in ctx.profile.disabled_filters:
+    if not drivers or NodeVolumeLimits.name in ctx.profile.disabled_filters:
         return []
     if ctx.csi and all(template.csi_node is not None for template in templates):
         return []
