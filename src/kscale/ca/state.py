@@ -20,6 +20,7 @@ from kscale.ca.scale_down.node_latency import NodeLatencyTracker
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.state_version_1 import upgraded
 from kscale.effects import Moment, moment
+from kscale.effects.moments import Count, Nanoseconds
 from kscale.errors import StateError
 
 __all__ = [
@@ -56,7 +57,7 @@ class ScaleDownState(
     previous_candidates: list[str] = []
     hints: dict[str, str] = {}
     injected_hints: dict[str, str] = {}
-    update_interval: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    update_interval: Annotated[Nanoseconds, msgspec.Meta(ge=0)] | None = None
     last_update: Moment | None = None
     changes: GroupChanges = msgspec.field(default_factory=GroupChanges)
     last_scale_up: Moment | None = None
@@ -78,7 +79,7 @@ class ScaleUpState(
 
     hints: dict[str, str] = {}
     old_hints: dict[str, str] = {}
-    degraded_loops: int = 0
+    degraded_loops: Count = 0
 
 
 class RememberedTemplate(
@@ -105,7 +106,7 @@ class LoopState(
     templates said when they were last compared.
     """
 
-    cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
+    cursor: Annotated[Count, msgspec.Meta(ge=0, lt=1 << 62)] = 0
     cluster: ClusterStateRegistry = msgspec.field(default_factory=ClusterStateRegistry)
     scale_up: ScaleUpState = msgspec.field(default_factory=ScaleUpState)
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)

@@ -46,6 +46,7 @@ def estimate_groups(
     """
     counts = snapshot.counts
     snapshot = snapshot_without_expendable(snapshot, expendable_cutoff)
+    expendable_running = counts["placed"] - snapshot.counts["placed"]
     asked = list(snapshot.pending if pods is None else pods)
     priorities = priorities_of(snapshot.records(asked)).tolist()
     pending = [name for name, priority in zip(asked, priorities, strict=True) if priority >= expendable_cutoff]
@@ -89,6 +90,8 @@ def estimate_groups(
         groups=lines,
         nowhere_pods=nowhere,
         unmodelled=list(unmodelled),
+        expendable_running=expendable_running,
+        expendable_cutoff=expendable_cutoff,
         existing=dict(existing) if placements else None,
     )
 

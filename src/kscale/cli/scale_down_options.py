@@ -127,6 +127,13 @@ class ScaleDownFlags(OptionGroup):
     min_replica_count: Annotated[
         int | None, typer.Option("--min-replica-count", min=0, help="Pods of smaller ReplicaSets hold their node.")
     ] = None
+    capacity_buffer_pod_injection_enabled: Annotated[
+        bool | None,
+        typer.Option(
+            "--capacity-buffer-pod-injection-enabled/--no-capacity-buffer-pod-injection-enabled",
+            help="Pods of CapacityBuffers that are ready, and pending pods, take the room that they find.",
+        ),
+    ] = None
     expendable_pods_priority_cutoff: Annotated[
         int | None,
         typer.Option("--expendable-pods-priority-cutoff", help="Pods of lower priority count as not there."),

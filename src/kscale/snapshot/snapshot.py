@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
@@ -293,6 +294,15 @@ class Snapshot:
             now=self.now,
             added=(*self._added, *pods),
         )
+
+    def csi_aware(self) -> Snapshot:
+        """Return this snapshot for a CSI-node-aware simulation, in which new nodes have the CSINode of their template;
+        itself if it is for one already."""
+        if self.csi:
+            return self
+        made = copy(self)
+        made.csi, made.memo = True, Memo()
+        return made
 
     def with_nodes(
         self, fresh: Sequence[NodeTemplate] = (), *, without: Collection[str] = (), replaced: Sequence[Node] = ()

@@ -256,7 +256,7 @@ class LegacyScaleUpLoop:
         p, scene, options, now, before = self.p, self.scene, self.scene.options, self.scene.now, self.before
         cluster = self.state.cluster
         before.upcoming = legacy_upcoming(cluster, scene.groups)
-        scene.drop_not_counted()
+        scene.drop_uncounted_pods()
         snapshot = before.snapshot_after = scene.snapshot
         records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
         lists = split([record.pod for record in records.values()])

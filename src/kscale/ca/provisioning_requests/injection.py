@@ -12,6 +12,7 @@ from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.provisioning_requests.pods import MissingTemplatesError
 from kscale.ca.provisioning_requests.state import RetryTimes
 from kscale.effects import SECOND, Moment, Progress, StepsOf, WriteStatus, later
+from kscale.effects.moments import OtherDuration
 from kscale.objects.conditions import changed_at, find
 from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
@@ -23,8 +24,8 @@ class RetryBackoff(msgspec.Struct, kw_only=True, frozen=True):
     """How long a request for which nothing was found waits: ``first``, then twice as long each time up to ``last``
     (nanoseconds); ``most`` requests are remembered, 0: all."""
 
-    first: int = 60 * SECOND
-    last: int = 600 * SECOND
+    first: OtherDuration = 60 * SECOND
+    last: OtherDuration = 600 * SECOND
     most: int = 1000
 
 

@@ -103,6 +103,8 @@ class ScaleUpLoop:
             minimum=self.minimum,
             state=state,
             examples=self._examples,
+            comparator=self.inputs.comparator if self.options.balance_similar_node_groups else None,
+            requests={} if self.provisioning is None else self.provisioning.outcomes(),
         )
 
     # -- provisioning requests ---------------------------------------------------------------------------------------
@@ -139,8 +141,8 @@ class ScaleUpLoop:
     ) -> StepsOf[Emit | WriteStatus, None]:
         """Puts what is coming into the simulated cluster and what fits on its nodes; says whether to scale up."""
         options, before = self.options, self.before
-        moving = self.scene.records_by_node(draining)
         before.upcoming = self.scene.prepare(self.made, self.state)
+        moving = self.scene.records_by_node(draining)
         yield from self._lists(asked, draining, moving, looks_in_time(options, max_looks))
         assert before.asked is not None
         gate = should_scale_up(

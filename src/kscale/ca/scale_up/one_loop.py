@@ -28,6 +28,7 @@ from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import NOT_TRIED
 from kscale.ca.similarity import Comparator
+from kscale.ca.simulated import check_csi_nodes
 from kscale.ca.state import LoopState, cleared
 from kscale.effects import (
     DecreaseTargetSize,
@@ -90,7 +91,8 @@ def scale_up_steps(
     sizes) nothing counts.
 
     Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
-    of expanders that cannot be built or a group whose size cannot be read.
+    of expanders that cannot be built, a group whose size cannot be read, or a node without CSINode where the options
+    ask for CSI-node-aware simulation.
     """
     options = options or AutoscalingOptions()
     check_options(options)
@@ -139,6 +141,7 @@ def scale_up_steps(
         ),
     )
     yield from loop.end_old_requests()
+    check_csi_nodes(scene.found)
     loop.find_templates(given.templates)
     yield from loop.update()
     if not is_cluster_healthy(loop.state.cluster, options):

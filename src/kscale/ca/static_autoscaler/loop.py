@@ -33,6 +33,7 @@ from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
 from kscale.ca.scale_down.pdb import kept_tracker
 from kscale.ca.scale_up.orchestrator import Orchestrating
+from kscale.ca.simulated import check_csi_nodes
 from kscale.ca.state import cleared
 from kscale.ca.static_autoscaler import observing
 from kscale.ca.static_autoscaler.ending import EndedError, unreadable
@@ -118,6 +119,10 @@ class RunOnce(ScaleDownPart):
         self.state = replace(self.state, cluster=forget_failures(self.state.cluster))
         yield from self.up.end_old_requests()
         yield from p.observe(*observing.of_groups(scene.groups, options))
+        try:
+            check_csi_nodes(scene.found)
+        except AutoscalerError as error:
+            raise EndedError(error=error) from None
         try:
             kept_tracker(scene.found)
         except InputError as error:

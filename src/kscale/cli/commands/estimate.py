@@ -9,12 +9,13 @@ import typer
 
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
+from kscale.cli.csi import CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, manifests, read
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
-from kscale.cli.words import pods, program, rejections
+from kscale.cli.words import plural, pods, program, rejections
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -26,6 +27,7 @@ def command(
     *,
     source: AskedClusters,
     group_source: GroupSource,
+    csi: CSIOption,
     ignore_existing: Annotated[
         bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")
     ] = False,
@@ -45,7 +47,7 @@ def command(
 
     Pods that fit on nodes that exist are placed there first. Each group is then asked to take all the others alone.
     NODES is what the Cluster Autoscaler's estimator would ask for, without its cap per scale-up; BOUND is a proven
-    least number of nodes for the same pods.
+    least number of nodes for the same pods. What neither number takes into account is named below the table.
     """
     from kscale.capacity.estimate import estimate_groups
 
@@ -61,6 +63,7 @@ def command(
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:
         asked = source.asked(cluster, snapshot, show.terminal)
+    snapshot = csi.applied(snapshot)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("estimating"):
         report = estimate_groups(
@@ -72,7 +75,7 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    again = " ".join([program(), "explain", *source.words(), *group_source.words()])
+    again = " ".join([program(), "explain", *source.words(), *group_source.words(), *csi.words()])
     of = "of the manifests" if workloads else "pending"
     explain = "" if workloads else again  # a pod that is in no dump cannot be explained
     return Answer(
@@ -102,11 +105,18 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending") -> 
     if report.gated:
         footer.append(f"{pods(report.gated)} not counted: waiting for scheduling gates.")
     if report.expendable:
-        footer.append(f"{pods(report.expendable)} not counted: so low a priority that no node is added for them.")
+        low = f"a priority below {report.expendable_cutoff}"
+        footer.append(f"{pods(report.expendable)} not counted: {low}, so no node is added for them.")
+    if report.expendable_running and report.on_existing:
+        running = report.expendable_running
+        footer.append(
+            f"{running:,} running {plural('pod', running)} of a priority below {report.expendable_cutoff} "
+            f"{'is' if running == 1 else 'are'} expendable: their room counts as free."
+        )
     if report.terminating:
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
-        footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
+        footer.append(f"Not judged: {', '.join(report.unmodelled)}. More nodes may be needed than NODES and BOUND say.")
     return View(
         headline=_estimate_headline(report, of),
         tables=[Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups])],

@@ -20,7 +20,7 @@ from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Show
 from kscale.cli.pictures import scale_up_blocks
-from kscale.cli.scale_up_view import scale_up_view
+from kscale.cli.scale_up_view import scale_up_view, starting_hints
 from kscale.cli.words import program
 from kscale.errors import InputError
 
@@ -135,7 +135,7 @@ def command(
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.loop_groups import loop_groups, with_members
+    from kscale.capacity.loop_groups import loop_groups, starting_nodes, with_members
 
     given: dict[str, Any] = {
         "balance_similar_node_groups": balance,
@@ -192,9 +192,14 @@ def command(
     again = " ".join([program(), "explain", *source.words(), *group_source.words()])
     unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
     plan.bound_effort = bounds.effort(len(groups))
+    hints = []
+    if remembered is None and not options.legacy:
+        grown = {info.group for info in plan.scale_ups}
+        starting = starting_nodes(groups, snapshot.columns.objects, now=moment, options=options)
+        hints = starting_hints({name: found for name, found in starting.items() if name in grown})
     return Answer(
         plan.record(),
-        lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
+        lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited, hints=hints),
         exit_code=1 if plan.pending_count or plan.beyond_limits else 0,
         blocks=lambda: scale_up_blocks(plan, snapshot),
     )

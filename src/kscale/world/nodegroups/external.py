@@ -25,7 +25,7 @@ from kscale.objects.nodegroup import (
     NodeTemplate,
     ProviderError,
 )
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, instance_id_of
 from kscale.snapshot.yaml_documents import only_document
 from kscale.world.nodegroups.external_messages import (
     SERVICE,
@@ -351,7 +351,7 @@ def _price(answer: Any) -> float | ApiError:
 
 def _unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]) -> list[Node]:
     """The machines that should register and have no node, as upstream's nodes that stand for them (``FakeNode``)."""
-    registered = {node.spec.provider_id for node in nodes}
+    registered = {*map(instance_id_of, nodes)}
     return [
         Node(metadata=ObjectMeta(name=id_, annotations=_STANDS_FOR), spec=NodeSpec(provider_id=id_))
         for told in instances.values()

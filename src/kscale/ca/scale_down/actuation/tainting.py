@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
 from kscale.effects import SECOND, ApiError, Get, Moment, Patch, Progress, StepsOf, Wait
+from kscale.effects.moments import OtherDuration
 from kscale.objects.core import Node, Taint
 from kscale.objects.decode import to_dict
 
@@ -18,8 +19,8 @@ __all__ = [
     "mark_to_be_deleted",
 ]
 
-RETRY_DEADLINE: Final = 5 * SECOND
-CONFLICT_RETRY_INTERVAL: Final = 3 * SECOND // 4
+RETRY_DEADLINE: Final[OtherDuration] = 5 * SECOND
+CONFLICT_RETRY_INTERVAL: Final[OtherDuration] = 3 * SECOND // 4
 
 Writing = Get | Patch | Wait
 """What changing a node's taints asks for."""
