@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.capacity_buffers.conditions import ACTIVE_STRATEGY, PROVISIONING, READY, marked, missing_template
-from kscale.effects import Moment, Progress, StepsOf, WriteStatus
+from kscale.effects import Moment, Progress, StepsOf, WriteStatus, moment
 from kscale.objects.capacity_buffers import CapacityBuffer
 from kscale.objects.conditions import find, is_true
 from kscale.objects.core import Pod, PodStatus, PodTemplate, PodTemplateSpec
@@ -44,7 +44,7 @@ def buffer_pods_steps(
     ``templates`` by ``namespace/name``. A buffer counts if its strategy is among ``strategies``, if it is ready or
     provided already, and if its template has not changed since; a status that could not be written stops nothing.
     """
-    p, found = Progress(now), BufferPods()
+    p, found = Progress(moment(now)), BufferPods()
     for buffer in buffers:
         status = buffer.status
         if status.provisioning_strategy not in strategies or not _wanted(buffer) or _changed(buffer, templates):
