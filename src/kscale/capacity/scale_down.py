@@ -13,6 +13,7 @@ import numpy as np
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.remembered_targets import recall_targets
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
 from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
@@ -95,7 +96,7 @@ def report_scale_down(
     :func:`kscale.scale_down`; besides, InputError for a name that is no node, or that is in both.
     """
     options = options or AutoscalingOptions()
-    groups = Groups.of(node_groups, snapshot.columns.objects)
+    groups = Groups.of(recall_targets(node_groups, snapshot, state), snapshot.columns.objects)
     deleting, draining = list(deleting), list(draining)
     for name in draining:
         if name in deleting:

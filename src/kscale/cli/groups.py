@@ -164,7 +164,8 @@ class GroupSource(OptionGroup):
             terminal.note(f"node groups recognised in the labels ({who}): {len(found.groups):,}; sizes have no limit")
         if found.others:
             terminal.note(f"nodes in no recognised group: {len(found.others):,}")
-        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED) for each in found.groups]
+        # The labels do not say a target size: it is the number of nodes, unless an earlier loop asked for more.
+        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in found.groups]
         return [*machines.groups, *unlimited]
 
     def words(self) -> list[str]:

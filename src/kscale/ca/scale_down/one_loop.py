@@ -10,6 +10,7 @@ from datetime import datetime
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import may_scale_down
+from kscale.ca.remembered_targets import recall_targets
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, not_tried
 from kscale.ca.scale_down.planner import PlannerLoop
@@ -69,7 +70,7 @@ def scale_down(
         )
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    given = PlannerInput(snapshot, groups, at, options, before)
+    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state), at, options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 

@@ -102,6 +102,7 @@ class ScaleUpLoop:
             rounds=self.rounds,
             minimum=self.minimum,
             state=state,
+            groups=self.scene.all_groups,
             examples=self._examples,
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 import kscale
 from kscale.capacity.records import UNLIMITED
@@ -162,15 +163,20 @@ def command(
         moment, remembered = memory.moment(), memory.remembered()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
         since = None if options.legacy else moment  # release 1.3 took a node that had just become ready, too
+        described = group_source.described(cluster, snapshot, show.terminal)
         groups, templates = loop_groups(
             cluster,
             snapshot,
-            group_source.described(cluster, snapshot, show.terminal),
+            described,
             options=options,
             now=since,
             known=remembered.templates if remembered is not None else (),
         )
-        groups = with_members(groups, snapshot.columns.objects)
+        unsaid = {group.id for group in described if group.target_size is None}
+        groups = [
+            replace(group, target_size=None) if group.id in unsaid and (group.nodes or group.node_selector) else group
+            for group in with_members(groups, snapshot.columns.objects)
+        ]
         with show.terminal.step("deciding"):
             plan = kscale.scale_up(
                 cluster,
