@@ -58,14 +58,14 @@ class GroupSource(OptionGroup):
         ),
     ] = None
     region: Annotated[
-        str | None, typer.Option("--region", help="The region of the catalogue's types, and whose prices count.")
+        str | None, typer.Option("--region", help="Region of the catalogue's types, whose prices count.")
     ] = None
     zone: Annotated[
         list[str] | None,
-        typer.Option("--zone", help="A zone of the catalogue's types: one group for each type and zone. Repeatable."),
+        typer.Option("--zone", help="Zone of the catalogue's types: one group for each type and zone. Repeatable."),
     ] = None
     spot: Annotated[
-        bool, typer.Option("--spot", help="A spot group, too, for each of the catalogue's types with a spot price.")
+        bool, typer.Option("--spot", help="Also add a spot group for each of the catalogue's types with a spot price.")
     ] = False
 
     def groups(

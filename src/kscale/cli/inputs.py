@@ -127,7 +127,7 @@ class Dump(Files):
     ] = False
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
+        typer.Option("--threads", min=1, help="Number of threads to use; the answer never depends on it."),
     ] = None
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
@@ -145,7 +145,7 @@ class NamingSource(Dump):
     """The options of a question about what is named."""
 
     namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="The namespace of what is named without one.")
+        str | None, typer.Option("-n", "--namespace", help="Namespace of objects that are named without one.")
     ] = None
 
 
