@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["BoundError", "InputError", "KscaleError", "MissingExtraError", "NativeError", "Problem", "StateError"]
+__all__ = [
+    "BoundError",
+    "ConcurrentUseError",
+    "InputError",
+    "KscaleError",
+    "MissingExtraError",
+    "NativeError",
+    "Problem",
+    "StateError",
+]
 
 
 class KscaleError(Exception):
@@ -56,6 +65,13 @@ class UnreadableObjectError(InputError):
 
 class StateError(KscaleError, ValueError):
     """A saved state that cannot be used: another version, another kind, or damaged."""
+
+
+class ConcurrentUseError(KscaleError, RuntimeError):
+    """A thread called an object that has one owner at a time while a call of another thread was under way.
+
+    Nothing was changed by the call that raises it, and the other call goes on undisturbed.
+    """
 
 
 class NativeError(KscaleError, RuntimeError):

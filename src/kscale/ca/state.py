@@ -25,6 +25,7 @@ from kscale.errors import StateError
 
 __all__ = [
     "LoopState",
+    "RememberedTarget",
     "RememberedTemplate",
     "ScaleDownState",
     "ScaleUpState",
@@ -91,6 +92,15 @@ class RememberedTemplate(
     added: Moment
 
 
+class RememberedTarget(
+    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The target size that a loop left to a group, and the one that the group's description had (None: it had none)."""
+
+    target: int
+    described: int | None = None
+
+
 class LoopState(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -103,7 +113,8 @@ class LoopState(
     meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on
     nodes have been removed. ``latencies``, ``skipped``: for how long nodes wait to go, and to be looked at, where that
     is tracked. ``provisioning``: about provisioning requests. ``differing_drivers``: of which devices were other than
-    templates said when they were last compared.
+    templates said when they were last compared. ``targets``: the target sizes of groups whose new nodes have not all
+    come, by id; until then they count for a caller who describes these groups as before.
     """
 
     cursor: Annotated[Count, msgspec.Meta(ge=0, lt=1 << 62)] = 0
@@ -118,6 +129,7 @@ class LoopState(
     skipped: MaxNodeSkipEvalTime | None = None
     provisioning: ProvisioningState = ProvisioningState()
     differing_drivers: list[str] = []
+    targets: dict[str, RememberedTarget] = {}
 
     def to_json(self) -> bytes:
         """As JSON."""

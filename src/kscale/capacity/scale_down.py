@@ -14,6 +14,7 @@ import numpy as np
 from kscale.ca.capacity_buffers import place_buffer_pods
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.remembered_targets import recall_targets
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
 from kscale.ca.scale_down.drainability import blocking_pod_reason
@@ -100,7 +101,7 @@ def report_scale_down(
     observed = snapshot
     if options.capacity_buffer_pod_injection_enabled and not options.legacy:
         snapshot = place_buffer_pods(snapshot, now=moment(now), options=options)
-    groups = Groups.of(node_groups, snapshot.columns.objects)
+    groups = Groups.of(recall_targets(node_groups, snapshot, state), snapshot.columns.objects)
     deleting, draining = list(deleting), list(draining)
     for name in draining:
         if name in deleting:

@@ -86,14 +86,14 @@ class GroupSource(OptionGroup):
         ),
     ] = None
     region: Annotated[
-        str | None, typer.Option("--region", help="The region of the catalogue's types, and whose prices count.")
+        str | None, typer.Option("--region", help="Region of the catalogue's types, whose prices count.")
     ] = None
     zone: Annotated[
         list[str] | None,
-        typer.Option("--zone", help="A zone of the catalogue's types: one group for each type and zone. Repeatable."),
+        typer.Option("--zone", help="Zone of the catalogue's types: one group for each type and zone. Repeatable."),
     ] = None
     spot: Annotated[
-        bool, typer.Option("--spot", help="A spot group, too, for each of the catalogue's types with a spot price.")
+        bool, typer.Option("--spot", help="Also add a spot group for each of the catalogue's types with a spot price.")
     ] = False
     _catalogue: Any = field(default=None, init=False)
 
@@ -240,7 +240,8 @@ class GroupSource(OptionGroup):
             terminal.note(f"node groups recognised in the labels ({who}): {len(found.groups):,}; sizes have no limit")
         if found.others:
             terminal.note(f"nodes in no recognised group: {len(found.others):,}")
-        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED) for each in found.groups]
+        # The labels do not say a target size: it is the number of nodes, unless an earlier loop asked for more.
+        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in found.groups]
         return [*machines.groups, *unlimited]
 
     def words(self) -> list[str]:

@@ -24,10 +24,11 @@ class LoopMemory(OptionGroup):
     """The options that say when a loop is run, and what is remembered from run to run."""
 
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="FILE", help="What an earlier run remembered; read if it exists.")
+        Path | None,
+        typer.Option("--state", metavar="FILE", help="File with the state of an earlier run; read if it exists."),
     ] = None
     save_state: Annotated[
-        Path | None, typer.Option("--save-state", metavar="FILE", help="Where to write what the next run needs.")
+        Path | None, typer.Option("--save-state", metavar="FILE", help="File to write the state for the next run to.")
     ] = None
     now: Annotated[
         str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")

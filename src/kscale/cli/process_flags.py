@@ -38,51 +38,62 @@ class ProcessFlags(OptionGroup):
         typer.Option(
             "--kubeconfig",
             metavar="FILE",
-            help="How to reach the cluster; empty: KUBECONFIG, ~/.kube/config, or the service account of this pod.",
+            help="Path of the kubeconfig; empty: KUBECONFIG, ~/.kube/config, or the service account of this pod.",
             rich_help_panel=_PROCESS,
         ),
     ] = ""
     context: Annotated[
-        str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig.", rich_help_panel=_PROCESS)
+        str,
+        typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.", rich_help_panel=_PROCESS),
     ] = ""
     address: Annotated[
         str,
         typer.Option(
             "--address",
             metavar="HOST:PORT",
-            help="Where /metrics and /health-check are served; empty: nowhere.",
+            help="Address that serves /metrics and /health-check; empty: none.",
             rich_help_panel=_PROCESS,
         ),
     ] = ":8085"
     tls_cert_file: Annotated[
         str,
         typer.Option(
-            "--tls-cert-file", metavar="FILE", help="Serve over TLS; may be replaced.", rich_help_panel=_PROCESS
+            "--tls-cert-file",
+            metavar="FILE",
+            help="Certificate file; with it, metrics are served over TLS. The file may be replaced at any time.",
+            rich_help_panel=_PROCESS,
         ),
     ] = ""
     tls_private_key_file: Annotated[
-        str, typer.Option("--tls-private-key-file", metavar="FILE", help="Its key.", rich_help_panel=_PROCESS)
+        str,
+        typer.Option(
+            "--tls-private-key-file",
+            metavar="FILE",
+            help="File of the certificate's private key.",
+            rich_help_panel=_PROCESS,
+        ),
     ] = ""
     verbosity: Annotated[
-        int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Logs; 4: with details.", rich_help_panel=_PROCESS)
+        int,
+        typer.Option(
+            "--v", "-v", metavar="LEVEL", min=0, help="Verbosity of the logs; 4 adds details.", rich_help_panel=_PROCESS
+        ),
     ] = 0
     logtostderr: Annotated[
         bool,
-        typer.Option(
-            "--logtostderr/--no-logtostderr", help="Logs go to stderr, and nowhere else.", rich_help_panel=_PROCESS
-        ),
+        typer.Option("--logtostderr/--no-logtostderr", help="Write logs to stderr only.", rich_help_panel=_PROCESS),
     ] = True
     stderrthreshold: Annotated[
         str,
         typer.Option(
             "--stderrthreshold",
             metavar="LEVEL",
-            help="INFO, WARNING, ERROR or FATAL: logs from there on; or 0 to 3.",
+            help="Lowest severity that is logged: INFO, WARNING, ERROR or FATAL, or 0 to 3.",
             rich_help_panel=_PROCESS,
         ),
     ] = "INFO"
     log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="One line a thing.", rich_help_panel=_PROCESS)
+        str, typer.Option("--log-format", metavar="text|json", help="Format of the logs.", rich_help_panel=_PROCESS)
     ] = "text"
     dry_run: Annotated[
         bool,
@@ -122,26 +133,40 @@ class LeaseFlags(OptionGroup):
     leader_elect: Annotated[
         bool,
         typer.Option(
-            "--leader-elect/--no-leader-elect", help="Act only while holding a lease.", rich_help_panel=_LEASE
+            "--leader-elect/--no-leader-elect", help="Act only while holding the lease.", rich_help_panel=_LEASE
         ),
     ] = True
     leader_elect_lease_duration: Annotated[
-        str, typer.Option("--leader-elect-lease-duration", help="Others wait so long before they take it.", **_TIME)
+        str,
+        typer.Option(
+            "--leader-elect-lease-duration",
+            help="Time after which another replica may take a lease that is not renewed.",
+            **_TIME,
+        ),
     ] = "15s"
     leader_elect_renew_deadline: Annotated[
-        str, typer.Option("--leader-elect-renew-deadline", help="So long renewal may fail.", **_TIME)
+        str,
+        typer.Option(
+            "--leader-elect-renew-deadline",
+            help="Time after which a leader that cannot renew its lease gives up.",
+            **_TIME,
+        ),
     ] = "10s"
     leader_elect_retry_period: Annotated[
-        str, typer.Option("--leader-elect-retry-period", help="Between two tries.", **_TIME)
+        str,
+        typer.Option("--leader-elect-retry-period", help="Wait between two tries to get or renew the lease.", **_TIME),
     ] = "2s"
     leader_elect_resource_lock: Annotated[
-        str, typer.Option("--leader-elect-resource-lock", help="leases is all there is.", rich_help_panel=_LEASE)
+        str,
+        typer.Option(
+            "--leader-elect-resource-lock", help="Kind of the lock; leases is the only one.", rich_help_panel=_LEASE
+        ),
     ] = "leases"
     leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel=_LEASE)
+        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel=_LEASE)
     ] = ""
     leader_elect_resource_namespace: Annotated[
-        str, typer.Option("--leader-elect-resource-namespace", help="Where it is.", rich_help_panel=_LEASE)
+        str, typer.Option("--leader-elect-resource-namespace", help="Namespace of the lease.", rich_help_panel=_LEASE)
     ] = "kube-system"
 
     def election(self, *, identity: str = "", namespace: str = "") -> LeaderElectionOptions | None:

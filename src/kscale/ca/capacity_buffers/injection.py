@@ -15,7 +15,7 @@ from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.simulated import without_uncounted_pods
-from kscale.effects import Moment, Progress, StepsOf, WriteStatus, as_if_done
+from kscale.effects import Moment, Progress, StepsOf, WriteStatus, as_if_done, moment
 from kscale.objects.capacity_buffers import CapacityBuffer
 from kscale.objects.conditions import find, is_true
 from kscale.objects.core import Pod, PodStatus, PodTemplate, PodTemplateSpec
@@ -53,7 +53,7 @@ def buffer_pods_steps(
     ``templates`` by ``namespace/name``. A buffer counts if its strategy is among ``strategies``, if it is ready or
     provided already, and if its template has not changed since; a status that could not be written stops nothing.
     """
-    p, found = Progress(now), BufferPods()
+    p, found = Progress(moment(now)), BufferPods()
     for buffer in buffers:
         status = buffer.status
         if status.provisioning_strategy not in strategies or not _wanted(buffer) or _changed(buffer, templates):

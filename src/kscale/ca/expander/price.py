@@ -18,10 +18,11 @@ from kscale.ca.expander.minimum import Minimum
 from kscale.ca.expander.types import HOUR, ExpanderInput, Filtered, Option, PriceModel
 from kscale.ca.go_math import divide, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
-from kscale.effects import ApiError, GetPrices, Moment, Prices, Progress, StepsOf, moment
+from kscale.effects import ApiError, GetPrices, Moment, Prices, Progress, StepsOf
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
+from kscale.objects.times import virtual_moment
 
 __all__ = [
     "HourlyPrices",
@@ -88,7 +89,7 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     def _price(
         name: str, prices: dict[str, float], errors: list[str], start: datetime | Moment, end: datetime | Moment
     ) -> float:
-        passed = moment(end, "end") - moment(start, "start")
+        passed = virtual_moment(end, "end") - virtual_moment(start, "start")
         if name in errors:
             raise AutoscalerError("", f"no price for {name}")
         return prices.get(name, 0.0) * (passed / HOUR)

@@ -37,6 +37,7 @@ from kscale.ca.scale_up.status import (
 from kscale.ca.state import LoopState
 from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, Progress, StepsOf
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
@@ -74,11 +75,12 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         result: str,
         before: Preparation,
         state: LoopState,
+        groups: Groups,
         asked: Sequence[PodRecord] = (),
         existing: Mapping[str, str] | None = None,
         done: LegacyScaleUp | None = None,
     ) -> None:
-        super().__init__(result=result, before=before, state=state)
+        super().__init__(result=result, before=before, state=state, groups=groups)
         self.done = done
         keys = [record.key for record in asked]
         plan: list[ScaleUpInfo] = done.plan if done is not None and done.scaled_up else []
@@ -89,7 +91,6 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         helped = list(best.pods) if best is not None else []
         # What the base class makes when asked for is made at once here: it is little.
         said = self.__dict__
-        said["state"] = state
         said["existing"] = dict(existing or {})
         said["triggered"] = [keys[i] for i in helped]
         said["options"] = _choices(done, best.group if best is not None else None)
@@ -212,7 +213,7 @@ class LegacyScaleUpLoop:
     @property
     def plan(self) -> LegacyScaleUpPlan:
         """What came of it."""
-        return LegacyScaleUpPlan(before=self.before, state=self.state, **self._ended)
+        return LegacyScaleUpPlan(before=self.before, state=self.state, groups=self.scene.all_groups, **self._ended)
 
     def update(self, templates: Mapping[str, NodeTemplate]) -> StepsOf[LegacyScalingUp, None]:
         """Templates, and a look at the nodes. Raises :class:`kscale.ca.AutoscalerError` as that of today."""

@@ -9,7 +9,7 @@ import msgspec
 from kscale.ca.provisioning_requests.classes import is_supported
 from kscale.ca.provisioning_requests.conditions import BOOKING_EXPIRED, FAILED, PROVISIONED, has, marked
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
-from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, later
+from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, later, moment
 from kscale.effects.moments import ComparedDuration
 from kscale.objects.conditions import changed_at, find
 from kscale.objects.provisioning_requests import ProvisioningRequest
@@ -40,7 +40,7 @@ def upkeep_steps(requests: LoopRequests, *, now: Moment, instance: str = "") -> 
 
     Whatever class it is of, a request goes a week after its condition Provisioned or Failed changed, to whatever.
     """
-    p, found = Progress(now), Upkeep()
+    p, found = Progress(moment(now)), Upkeep()
     expired: list[ProvisioningRequest] = []
     failed: list[ProvisioningRequest] = []
     for request in requests:

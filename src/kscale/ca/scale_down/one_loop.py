@@ -11,6 +11,7 @@ from datetime import datetime
 from kscale.ca.capacity_buffers import place_buffer_pods
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import may_scale_down
+from kscale.ca.remembered_targets import recall_targets
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, not_tried
 from kscale.ca.scale_down.planner import PlannerLoop
@@ -76,7 +77,7 @@ def scale_down(
             snapshot = place_buffer_pods(snapshot, now=at, options=options, profile=inputs.profile)
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    given = PlannerInput(snapshot, groups, at, options, before)
+    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state), at, options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 

@@ -102,6 +102,7 @@ class ScaleUpLoop:
             rounds=self.rounds,
             minimum=self.minimum,
             state=state,
+            groups=self.scene.all_groups,
             examples=self._examples,
             comparator=self.inputs.comparator if self.options.balance_similar_node_groups else None,
             requests={} if self.provisioning is None else self.provisioning.outcomes(),

@@ -21,6 +21,7 @@ from kscale.ca.expander.types import ExpanderInput, Rank
 from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
 from kscale.ca.legacy.scale_up_loop import legacy_loop_steps
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.remembered_targets import described_targets, recall_targets
 from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpInputs
 from kscale.ca.scale_up.loop import ScaleUpLoop
 from kscale.ca.scale_up.orchestrator import Orchestrating
@@ -67,11 +68,19 @@ def scale_up(
 
     ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
     expander keeps every option.
+
+    The plan's ``groups`` have the target sizes after it. A caller who passes the same description of groups again, with
+    the plan's ``state``, need not add them: until the new nodes have come or have timed out, the sizes in the state
+    count, unless a group is described with another target size than before.
     """
-    steps = scale_up_steps(cluster, groups, now=now, options=options, state=state, inputs=inputs)
+    if not isinstance(groups, Groups):
+        groups = [*groups]
+    described = {} if isinstance(groups, Groups) else described_targets(groups)
+    known = recall_targets(groups, cluster, state)
+    steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
     given = inputs.expander_input if inputs is not None else None
     done = as_if_done(steps, now=moment(now), respond=respond_with(given, rank))
-    return done.value.with_events(done.events)
+    return done.value.with_events(done.events).remembering(described)
 
 
 def scale_up_steps(
@@ -125,7 +134,10 @@ def scale_up_steps(
         if idle.tell:
             yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
         return ScaleUpPlan(
-            result=NOT_TRIED, before=Preparation(scene.snapshot, warnings=[idle.message]), state=cleared(before)
+            result=NOT_TRIED,
+            before=Preparation(scene.snapshot, warnings=[idle.message]),
+            state=cleared(before),
+            groups=scene.all_groups,
         )
     loop = ScaleUpLoop(
         p,

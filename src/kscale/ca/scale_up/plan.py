@@ -14,6 +14,7 @@ from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.pod_lists.made_up import MadeUpPods
 from kscale.ca.pod_lists.waiting import WaitingPods
+from kscale.ca.remembered_targets import remember_targets
 from kscale.ca.scale_up.explaining import beyond_limits, choices, pending_pods
 from kscale.ca.scale_up.min_size import MinSizeScaleUp
 from kscale.ca.scale_up.orchestration import Orchestration
@@ -29,6 +30,7 @@ from kscale.ca.scale_up.status import (
 from kscale.ca.similarity import Comparator, similar
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.effects import Event
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.snapshot import Snapshot
 
@@ -96,9 +98,10 @@ _WHY_NOT_ASKED = {
 class ScaleUpPlan:
     """One loop of scale-up as if everything succeeded (or as its outcomes were).
 
-    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists`` and ``warnings`` are there at once, the rest is made
-    when it is asked for. ``rounds``: every scale-up of the loop, more than one in a salvo, none if the
-    loop ended before. ``record()`` is the whole answer as a document; it says what the fields are.
+    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists``, ``groups`` and ``warnings`` are there at once, the
+    rest is made when it is asked for. ``rounds``: every scale-up of the loop, more than one in a salvo, none if the
+    loop ended before. ``groups``: the node groups with their target sizes after the plan; pass them to the next call,
+    with ``state``. ``record()`` is the whole answer as a document; it says what the fields are.
     """
 
     def __init__(
@@ -109,11 +112,13 @@ class ScaleUpPlan:
         rounds: Sequence[Orchestration] = (),
         minimum: MinSizeScaleUp | None = None,
         state: LoopState,
+        groups: Groups,
         examples: Callable[[], dict[str, RememberedTemplate]] | None = None,
         requests: Mapping[str, tuple[str, str]] | None = None,
         comparator: Comparator | None = None,
     ) -> None:
         self.rounds = rounds
+        self.groups = groups
         self.bound_effort = 0
         self._state = state
         self._examples = examples
@@ -310,6 +315,13 @@ class ScaleUpPlan:
         """Upstream's events, in order, of a plan that was made as if everything succeeded. Whoever runs the steps gets
         them as actions instead."""
         return list(self._events)
+
+    def remembering(self, described: Mapping[str, int | None]) -> Self:
+        """Return the same plan, whose state keeps the target sizes of groups (``described``: as the caller said them)
+        until their nodes have come."""
+        self._state = remember_targets(self._state, described, self.groups)
+        self.__dict__.pop("state", None)
+        return self
 
     def with_events(self, events: Sequence[Event]) -> Self:
         """The same plan, and what was said on the way (``events``, in order)."""

@@ -91,6 +91,12 @@ class Scene:
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
         self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
 
+    @property
+    def all_groups(self) -> Groups:
+        """The groups with their target sizes of now, and those that could still be made."""
+        candidates = [group for group in self.candidates if group.id not in self.groups]
+        return Groups([*self.groups, *candidates], self.groups.node_errors) if candidates else self.groups
+
     def records_by_node(self, names: Iterable[str]) -> dict[str, list[PodRecord]]:
         """The pods of the nodes, as far as the nodes exist."""
         snapshot, index = self.snapshot, self.snapshot.columns.index

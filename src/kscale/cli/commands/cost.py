@@ -33,7 +33,7 @@ def command(
             "--budget",
             min=0,
             metavar="SECONDS",
-            help="Time to look for the cheapest mix of nodes for the same pods; 0 leaves it out.",
+            help="Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.",
         ),
     ] = 2.0,
     show: Show,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
@@ -16,6 +17,9 @@ from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.words import plural, pods, program, rejections
+
+if TYPE_CHECKING:
+    from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -53,13 +57,13 @@ def command(
 
     if pod and source.selector:
         raise typer.BadParameter("-l and --pod exclude each other", param_hint="-l")
-    workloads = manifests(pod, source, source.namespace) if pod else []
-    cluster, snapshot = read(source, show.terminal, matter=MATTER, workloads=workloads)
+    workloads = manifests(pod, source, show.terminal, source.namespace) if pod else None
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=workloads)
     asked: list[str] | None
-    if workloads:
+    if workloads is not None:
         from kscale.capacity.manifests import with_manifests
 
-        cluster, asked = with_manifests(cluster, workloads)
+        cluster, asked = with_manifests(cluster, workloads.workloads)
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:
         asked = source.asked(cluster, snapshot, show.terminal)
@@ -75,19 +79,36 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
+    if workloads is not None and workloads.unmodelled:
+        report = replace(report, unmodelled=[*report.unmodelled, *workloads.unmodelled])
+    hint = "" if pod or report.pending else workloads_without_pods(cluster)
     again = " ".join([program(), "explain", *source.words(), *group_source.words(), *csi.words()])
     of = "of the manifests" if workloads else "pending"
     explain = "" if workloads else again  # a pod that is in no dump cannot be explained
     return Answer(
         report,
-        lambda: estimate_view(report, explain, of),
+        lambda: estimate_view(report, explain, of, hint),
         exit_code=1 if report.nowhere else 0,
         blocks=lambda: estimate_blocks(report, groups, snapshot),
     )
 
 
-def estimate_view(report: EstimateReport, explain: str, of: str = "pending") -> View:
-    """``explain`` is the command line that explains a pod, without the pod; ``of`` says which pods it is about."""
+def workloads_without_pods(cluster: Cluster) -> str:
+    """Return a hint at ``--pod`` for an input with workloads and without any pod; empty for other inputs."""
+    from kscale.objects.workloads import WORKLOADS
+
+    counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
+    if counts.pop("Pod") or not any(counts.values()):
+        return ""
+    there = counted({kind: count for kind, count in counts.items() if count})
+    return (
+        f"The input has {there}, but no Pods. --pod FILE asks about the pods that the workloads of FILE would create."
+    )
+
+
+def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hint: str = "") -> View:
+    """``explain`` is the command line that explains a pod, without the pod; ``of`` says which pods it is about;
+    ``hint``: what else to ask."""
     footer = [
         f"{group.group}: {group.nodes:,} more nodes are {group.over_maximum:,} over its maximum of "
         f"{group.maximum:,} ({group.current or 0:,} now)."
@@ -117,6 +138,8 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending") -> 
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
         footer.append(f"Not judged: {', '.join(report.unmodelled)}. More nodes may be needed than NODES and BOUND say.")
+    if hint:
+        footer.append(hint)
     return View(
         headline=_estimate_headline(report, of),
         tables=[Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups])],

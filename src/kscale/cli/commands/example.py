@@ -19,7 +19,7 @@ __all__ = ["command"]
 def command(
     *,
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIRECTORY]", help="Where to write them: a new directory, or an empty one.")
+        Path, typer.Argument(metavar="[DIRECTORY]", help="Directory to write the files to: a new one, or an empty one.")
     ] = Path("examples"),
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
 ) -> None:

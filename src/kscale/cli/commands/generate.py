@@ -21,7 +21,7 @@ __all__ = ["command"]
 
 def command(
     *,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many nodes.")] = 40,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes to generate.")] = 40,
     pods: Annotated[
         int, typer.Option("--pods", min=0, help="How many pods, system pods and pending ones included.")
     ] = 600,
@@ -29,12 +29,14 @@ def command(
         int | None,
         typer.Option("--pending", min=0, help="How many of the pods have no node yet.", show_default="a tenth"),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same cluster, everywhere.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Random seed: the same seed makes the same cluster everywhere.")
+    ] = 0,
     lean: Annotated[
         bool, typer.Option("--lean", help="Leave out what no autoscaler reads: 1.5 KB a pod instead of 7.")
     ] = False,
     to: Annotated[
-        str, typer.Option("--to", metavar="FILE", help="Where to write the objects; .gz packs them; - is stdout.")
+        str, typer.Option("--to", metavar="FILE", help="File to write the objects to; .gz packs them; - is stdout.")
     ] = "-",
     groups: Annotated[
         Path | None,

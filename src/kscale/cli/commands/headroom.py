@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, manifests, read
@@ -29,7 +30,12 @@ def command(
     source: Clusters,
     group_source: GroupSource,
     pod: Annotated[
-        str | None, typer.Option("--pod", metavar="MANIFEST", help="A file whose first Pod, Deployment, ... is asked.")
+        list[str] | None,
+        typer.Option(
+            "--pod",
+            metavar="FILE|DIR",
+            help="Manifests: ask how many more pods of each Pod, Deployment, ... fit, each by itself. Repeatable.",
+        ),
     ] = None,
     zone_label: Annotated[
         str, typer.Option("--zone-label", metavar="KEY", help="The node label that names the zone.")
@@ -59,20 +65,27 @@ def command(
     Status 1 if some loss would leave a pod without a place.
     """
     from kscale.capacity.headroom import headroom, lost
-    from kscale.objects.workloads import pods_of
+    from kscale.objects.pod_defaults import BUILT_IN_CLASSES
 
-    asked = None if pod is None else next(iter(pods_of(manifests([pod], source)[0])), None)
+    asked = manifests(pod, source, show.terminal) if pod else None
     if repair and not lose:
         raise typer.BadParameter("--repair needs --lose", param_hint="--repair")
-    if lose and pod is not None:
+    if lose and pod:
         raise typer.BadParameter("it has no effect with --lose", param_hint="--pod")
     needed = repair or any(text.startswith("pool=") for text in lose or ())
     if group_source.words() and not needed:
         raise typer.BadParameter("node groups are of use with --lose pool=GROUP, or --repair", param_hint="-g")
-    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=asked)
     if not lose:
+        workloads, classes = None, BUILT_IN_CLASSES
+        if asked is not None:
+            from kscale.capacity.manifests import completing_classes
+
+            workloads, classes = asked.workloads, completing_classes(cluster)
         with show.terminal.step("placing"):
-            report = headroom(snapshot, asked, zone_label=zone_label)
+            report = headroom(snapshot, workloads, zone_label=zone_label, classes=classes)
+        if asked is not None and asked.unmodelled:
+            report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled])
     else:
         groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
@@ -100,6 +113,10 @@ def headroom_view(report: HeadroomReport) -> View:
         return _lost_view(report)
     bad_nodes = [loss for loss in report.nodes if loss.homeless]
     parts = [] if report.more is None else [f"{report.more:,} more fit."]
+    if len(report.pods) > 1:
+        full = sum(not item.more for item in report.pods)
+        room = f"{full:,} of them have no room for one more pod" if full else "each has room for one more pod"
+        parts.append(f"{len(report.pods):,} workloads: {room}.")
     parts.append(f"Losing any one node: {_sentence(bad_nodes, report.nodes)}.")
     if report.zones:
         parts.append(f"Losing any one zone: {_sentence([z for z in report.zones if z.homeless], report.zones)}.")
@@ -110,11 +127,25 @@ def headroom_view(report: HeadroomReport) -> View:
         for kind, losses in (("zone", report.zones), ("node", report.nodes))
         if (bad := sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless))
     ]
+    if len(report.pods) > 1:
+        columns = (Column("WORKLOAD"), Column("MORE", "right"), Column("LAND ON"), Column("WHY NOT MORE"))
+        more = [
+            [
+                f"{item.kind}/{item.name}",
+                item.more,
+                on_nodes(item.placement) if item.placement else "",
+                item.next_event,
+            ]
+            for item in report.pods
+        ]
+        tables.insert(0, Table(columns, more))
     footer = []
     if report.placement:
         footer.append(f"They land on {on_nodes(report.placement)}.")
     if report.next_event:
         footer.append(f"The next one does not fit: {report.next_event}")
+    if report.unmodelled:
+        footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
     return View(
         headline=" ".join(parts),
         tables=tables,

@@ -64,13 +64,14 @@ def command(
         typer.Option(
             "--state",
             metavar="settled|fresh|FILE",
-            help="What is taken for the past: nothing holds a size back, a controller just started, or the state "
-            "in an answer of -o json.",
+            help="Past recommendations to start with: none that hold a size back, those of a "
+            "controller that just started, or the state in an answer of -o json.",
         ),
     ] = "settled",
     changed_only: Annotated[bool, typer.Option("--changed-only", help="Show HPAs that would rescale only.")] = False,
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="rescale|limited|error", help="Exit with 1 if any HPA does.")
+        str,
+        typer.Option("--fail-on", metavar="rescale|limited|error", help="Exit with status 1 if any HPA would do this."),
     ] = "",
 ) -> Answer:
     """What would the HPAs do? Current and desired size, the metric that decided, and the rule that held it back.

@@ -53,19 +53,18 @@ def command(
         bool, typer.Option("--ignore-existing", help="Do not use room on nodes that exist: all pods on new nodes.")
     ] = False,
     max_types: Annotated[
-        int | None, typer.Option("--max-types", min=1, metavar="K", help="At most so many different types.")
+        int | None, typer.Option("--max-types", min=1, metavar="K", help="Maximum number of different instance types.")
     ] = None,
-    curve: Annotated[bool, typer.Option("--curve", help="What 1, 2, 3 and 5 types would cost, too.")] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Also show what 1, 2, 3 and 5 types would cost.")] = False,
     spot_share: Annotated[
-        float | None, typer.Option("--spot-share", min=0, max=1, help="At most this share of the new cpu is spot.")
+        float | None, typer.Option("--spot-share", min=0, max=1, help="Maximum share of the new CPU that is spot.")
     ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
             "--limit",
             metavar="RESOURCE=N",
-            help="No more than this on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. "
-            "Repeatable.",
+            help="Maximum on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. Repeatable.",
         ),
     ] = None,
     budget: Annotated[
@@ -74,7 +73,7 @@ def command(
             "--budget",
             min=0,
             metavar="SECONDS",
-            help="Time for bound, plan and exact check, once the files are read.",
+            help="Time limit for bound, plan and exact check, once the files are read.",
         ),
     ] = 10.0,
     to_groups: Annotated[

@@ -83,19 +83,24 @@ def command(
         typer.Option("--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable."),
     ] = None,
     min_cpu: Annotated[
-        float | None, typer.Option("--min-cpu", help="Least CPU of a pod, in millicores (vpa; default 25).")
+        float | None, typer.Option("--min-cpu", help="Minimum CPU of a pod, in millicores (vpa; default 25).")
     ] = None,
     min_memory: Annotated[
-        float | None, typer.Option("--min-memory", help="Least memory of a pod, in MiB (vpa; default 250).")
+        float | None, typer.Option("--min-memory", help="Minimum memory of a pod, in MiB (vpa; default 250).")
     ] = None,
     margin: Annotated[
-        float | None, typer.Option("--margin", help="Added to what was used: 0.15 is 15 % (vpa; default 0.15).")
+        float | None, typer.Option("--margin", help="Margin that is added to usage: 0.15 is 15 % (vpa; default 0.15).")
     ] = None,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints/--no-checkpoints", help="Take in the dump's VPA checkpoints.")
+        bool, typer.Option("--checkpoints/--no-checkpoints", help="Start from the dump's VPA checkpoints.")
     ] = True,
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="severity=S", help="Exit 1 when a container is this bad, or worse.")
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="severity=S",
+            help="Exit with status 1 if a container has this severity or a worse one.",
+        ),
     ] = "",
     effect: Annotated[
         bool, typer.Option("--effect", help="Also pack the running pods before and after: how many nodes less.")

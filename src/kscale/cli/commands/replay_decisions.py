@@ -26,14 +26,17 @@ _LONGEST = 90  # characters of what a decision was about
 def command(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="The scenario of the run, YAML or JSON.")],
     decisions: Annotated[
-        Path, typer.Argument(metavar="DECISIONS", help="Its decisions.jsonl, as `kscale simulate --to` writes it.")
+        Path,
+        typer.Argument(
+            metavar="DECISIONS", help="File of its decisions, decisions.jsonl, as `kscale simulate --to` writes it."
+        ),
     ],
     *,
     source: BeginningCluster,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar=_DIFFERS, help="Exit with 1 if a decision is another one.")
+        str, typer.Option("--fail-on", metavar=_DIFFERS, help="Exit with status 1 if a decision differs.")
     ] = "",
     show: Show,
 ) -> Answer:

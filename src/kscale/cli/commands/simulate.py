@@ -26,9 +26,9 @@ __all__ = ["HorizonOption", "SeedOption", "command", "setup_of", "simulation_vie
 _INTERRUPTED = 130
 
 HorizonOption = Annotated[
-    str, typer.Option("--horizon", metavar="DURATION", help="How long it goes on, instead of the scenario's.")
+    str, typer.Option("--horizon", metavar="DURATION", help="Length of the run, instead of the scenario's.")
 ]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed of the run, instead of the scenario's.")]
 
 
 def command(

@@ -49,17 +49,20 @@ def command(
             "pods.*=x1.4. Several: every combination, on top of each scenario.",
         ),
     ] = None,
-    expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
+    expander: Annotated[
+        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
+    ] = "least-waste",
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes; the default is one for each core.")
+        int | None,
+        typer.Option("--jobs", min=1, metavar="N", help="Number of processes; the default is one for each core."),
     ] = None,
     executor: Annotated[
         str | None,
         typer.Option(
             "--executor",
             metavar="URL",
-            help="Other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); ray://HOST:PORT, a Ray "
-            "cluster by its client server (extra [ray]).",
+            help="Run on other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); "
+            "ray://HOST:PORT, a Ray cluster by its client server (extra [ray]).",
         ),
     ] = None,
     simulation: Annotated[

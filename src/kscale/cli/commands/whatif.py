@@ -34,14 +34,17 @@ def command(
     *,
     source: Clusters,
     group_source: GroupSource,
-    expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
+    expander: Annotated[
+        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
+    ] = "least-waste",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-on",
             metavar="CONDITION",
-            help="Status 1 if a scenario is so: cost>+5%, nodes>60, homeless>0, of nodes, cost, bound, pending, "
-            "homeless, waited; with + or - or % the change from the baseline. Repeatable.",
+            help="Exit with status 1 if a scenario meets this condition: cost>+5%, nodes>60, "
+            "homeless>0, of nodes, cost, bound, pending, homeless, waited; with + or - or % the "
+            "change from the baseline. Repeatable.",
         ),
     ] = None,
     bound: Annotated[

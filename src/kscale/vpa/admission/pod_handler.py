@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf
+from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf, moment
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.field_errors import FieldError, internal
+from kscale.objects.kind_check import check_kind
 from kscale.objects.vpa import VerticalPodAutoscaler, container_policy, update_mode
 from kscale.vpa.admission.matching import VpaIndex
 from kscale.vpa.capping import CappingError
@@ -99,9 +100,11 @@ def admit_pod_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale, PodAdmission]:
     """The same for a pod made in ``namespace``, as a step machine, which asks for the scales that are not known."""
-    progress, options = Progress(now), options or AdmissionOptions()
+    progress, options = Progress(moment(now)), options or AdmissionOptions()
     try:
-        pod = from_dict(pod, Pod) if not isinstance(pod, Pod) else pod
+        if not isinstance(pod, Pod):
+            check_kind(pod, Pod)
+            pod = from_dict(pod, Pod)
     except InputError as error:
         return PodAdmission(errors=[internal(_ROOT, error.problems[0].message)])
     if not pod.metadata.name:

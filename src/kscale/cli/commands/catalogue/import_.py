@@ -32,21 +32,23 @@ def command(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The machines of a cloud, in one of the forms below.")],
     *,
     name: Annotated[
-        str | None, typer.Option("--name", help="What it is called from now on; the default is the file's name.")
+        str | None, typer.Option("--name", help="Name of the imported catalogue; the default is the file's name.")
     ] = None,
     prices: Annotated[
-        list[str] | None, typer.Option("--prices", metavar="FILE", help="Prices that go on top. Repeatable.")
+        list[str] | None,
+        typer.Option("--prices", metavar="FILE", help="File with prices that replace those in FILE. Repeatable."),
     ] = None,
     overhead: Annotated[
         Overhead | None,
         typer.Option(
             "--overhead",
-            help="What is kept of each machine where FILE does not say what pods may use: the formula of a managed "
-            "Kubernetes. The default is that of the cloud whose form FILE has.",
+            help="Formula of a managed Kubernetes for the part of each machine that pods cannot use, "
+            "where FILE does not say it. The default is that of the cloud whose form FILE has.",
         ),
     ] = None,
     max_pods: Annotated[
-        int | None, typer.Option("--max-pods", min=1, help="Pods on each node, instead of what FILE says.")
+        int | None,
+        typer.Option("--max-pods", min=1, help="Maximum number of pods on each node, instead of what FILE says."),
     ] = None,
     show: Show,
 ) -> Answer:

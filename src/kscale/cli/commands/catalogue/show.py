@@ -21,10 +21,14 @@ def command(
     instance_type: Annotated[
         list[str] | None,
         typer.Option(
-            "--instance-type", metavar="NAME|GLOB", help="Only these: 'm5*' is all that begin so. Repeatable."
+            "--instance-type",
+            metavar="NAME|GLOB",
+            help="Show only these instance types: 'm5*' is all that begin so. Repeatable.",
         ),
     ] = None,
-    region: Annotated[str, typer.Option("--region", help="Whose prices; the default is the first a type has.")] = "",
+    region: Annotated[
+        str, typer.Option("--region", help="Region whose prices are shown; the default is the first that a type has.")
+    ] = "",
     show: Show,
 ) -> Answer:
     """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs."""

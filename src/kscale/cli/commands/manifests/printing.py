@@ -21,11 +21,11 @@ from kscale.cli.registry import find
 __all__ = ["Flags", "Image", "Namespace", "Replicas", "ShowObjects", "own_options", "print_objects"]
 
 Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Where it runs.")]
-Replicas = Annotated[int, typer.Option("--replicas", min=1, help="One leads, the others wait.")]
+Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace in which the program runs.")]
+Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas: one leads, the others wait.")]
 Flags = Annotated[
     list[str] | None,
-    typer.Option("--flag", metavar="--NAME=VALUE", help="Of kscale run with this program. Repeatable."),
+    typer.Option("--flag", metavar="--NAME=VALUE", help="Flag for kscale run with this program. Repeatable."),
 ]
 
 _NO_TLS = "the Deployment mounts no such file, and its probes ask without TLS: patch them with it"
@@ -51,7 +51,9 @@ class ShowObjects(Show):
     directory: Annotated[
         Path | None,
         typer.Option(
-            "--directory", metavar="DIR", help=f"Write a kustomize base instead: {_BASE} and {_OBJECTS} in there."
+            "--directory",
+            metavar="DIR",
+            help=f"Directory for a kustomize base instead of stdout: {_BASE} and {_OBJECTS}.",
         ),
     ] = None
 

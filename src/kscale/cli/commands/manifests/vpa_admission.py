@@ -15,13 +15,13 @@ def command(
     *,
     image: Image,
     namespace: Namespace = "kube-system",
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="All of them answer.")] = 1,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas; all of them answer.")] = 1,
     tls_secret: Annotated[
         str,
         typer.Option(
             "--tls-secret",
             metavar="NAME",
-            help="With serverCert.pem, serverKey.pem and caCert.pem, as upstream's script makes it.",
+            help="Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.",
         ),
     ] = "vpa-tls-certs",
     cert_manager: Annotated[
