@@ -13,11 +13,12 @@ import typer
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
-from kscale.cli.process_flags import ProcessFlags, host_name
+from kscale.cli.process_flags import ProcessFlags, host_name, positive_seconds
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags
 from kscale.errors import InputError, Problem
+from kscale.vpa.admission.review import MAX_BODY
 from kscale.vpa.options import AdmissionOptions
 
 if TYPE_CHECKING:
@@ -111,6 +112,33 @@ class WebhookFlags(OptionGroup):
     webhook_labels: Annotated[
         str, typer.Option("--webhook-labels", metavar="A:B,...", help="Of the registration.", rich_help_panel=PANEL)
     ] = ""
+    max_review_bytes: Annotated[
+        int,
+        typer.Option(
+            "--max-review-bytes",
+            min=1,
+            help="Bytes of one review; a longer one is answered with status 413.",
+            rich_help_panel=PANEL,
+        ),
+    ] = MAX_BODY
+    max_review_containers: Annotated[
+        int,
+        typer.Option(
+            "--max-review-containers",
+            min=1,
+            help="Containers of one pod; a pod with more is admitted without patches.",
+            rich_help_panel=PANEL,
+        ),
+    ] = 50_000
+    review_timeout: Annotated[
+        str,
+        typer.Option(
+            "--review-timeout",
+            metavar="DURATION",
+            help="Time for one large review; after it the pod is admitted without patches.",
+            rich_help_panel=PANEL,
+        ),
+    ] = "10s"
     vpa_object_namespace: Annotated[
         str, typer.Option("--vpa-object-namespace", help=COMMON["vpa_object_namespace"], rich_help_panel=PANEL)
     ] = ""
@@ -146,6 +174,7 @@ def command(
     options = struct_of(flags, AdmissionOptions)
     if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
         return
+    from kscale.drivers.large_reviews import ReviewLimits
     from kscale.drivers.vpa_admission import Serving, admission_program
     from kscale.drivers.vpa_registration import RegistrationOptions
     from kscale.world.serve.cipher_suites import cipher_suites, tls_version
@@ -173,11 +202,16 @@ def command(
         ignored_vpa_object_namespaces=ignored,
         namespace=own,
     )
+    reviews = ReviewLimits(
+        body=webhook.max_review_bytes,
+        containers=webhook.max_review_containers,
+        timeout=positive_seconds(webhook.review_timeout, "--review-timeout"),
+    )
     build = partial(
         admission_program,
         options=options,
         registration=registration,
-        serving=Serving(address=f":{webhook.port}", tls=tls),
+        serving=Serving(address=f":{webhook.port}", tls=tls, limits=process.limits(), reviews=reviews),
         namespace=webhook.vpa_object_namespace,
         holder=host_name(),
         ca=ca,
