@@ -11,6 +11,7 @@ from pathlib import Path
 from kscale.capacity.catalogue.table import write_table
 from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError
+from kscale.files import replace_file
 
 __all__ = ["data_directory", "keep", "known_catalogues", "path_of"]
 
@@ -46,9 +47,7 @@ def keep(catalogue: Catalogue, name: str) -> Path:
     path = path_of(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(write_table(catalogue), encoding="utf-8")
-        unfinished.replace(path)
+        replace_file(path, write_table(catalogue).encode())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -18,6 +17,7 @@ from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.vpa.admission.review import MAX_BODY
 from kscale.vpa.options import AdmissionOptions
 
@@ -222,6 +222,6 @@ def command(
 
 def _read(path: str) -> bytes | None:
     try:
-        return Path(path).read_bytes()
+        return read_file(path)
     except OSError:
         return None
