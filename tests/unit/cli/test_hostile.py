@@ -345,3 +345,33 @@ def test_a_full_disk_leaves_what_was_there(folder: Path, command: tuple[str, ...
     assert "bug in kscale" not in got.stderr
     assert sorted(path.name for path in folder.iterdir()) == before
     assert {name: (folder / name).read_bytes() for name in names} == dict.fromkeys(names, b"old")
+
+
+# -- objects with as many entries as they can hold ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["explain", "fit"])
+def test_all_host_ports_of_two_pods(folder: Path, command: str) -> None:
+    """Pair by pair these would be a thousand million comparisons for each node."""
+    ports = [{"containerPort": port, "hostPort": port} for port in range(1, 32_769)]
+    pods = []
+    for name, node in (("waits", None), ("runs", "n")):
+        pod = deepcopy(POD)
+        pod["metadata"]["name"] = name
+        pod["spec"]["containers"][0] |= {"ports": ports, "resources": {}}
+        pod["spec"] |= {"nodeName": node} if node else {}
+        pods.append(pod)
+    (folder / "dump.json").write_text(listed(*pods, NODE))
+    (folder / "pod.json").write_text(json.dumps({**pods[0], "metadata": {"name": "new", "namespace": "shop"}}))
+    words = ("shop/waits",) if command == "explain" else ("--pod", folder / "pod.json")
+    got = run(command, "-q", "-f", folder / "dump.json", *words)
+    assert (got.code, got.stderr) == (1, "")
+    assert "node(s) didn't have free ports for the requested pod ports" in got.stdout
+
+
+def test_twenty_thousand_node_selector_terms(folder: Path) -> None:
+    terms = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(20_000)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    (folder / "dump.json").write_text(listed(changed(affinity=affinity), NODE))
+    got = run("explain", "-q", "-f", folder / "dump.json", "shop/web")
+    assert "node(s) didn't match Pod's node affinity/selector" in got.stdout
