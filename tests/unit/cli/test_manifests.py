@@ -347,9 +347,8 @@ def test_the_other_autoscalers(program: str) -> None:
     }
     metrics, *others = found["NetworkPolicy"]["spec"]["ingress"]
     assert (metrics["from"], [each["port"] for each in metrics["ports"]]) == ([{"namespaceSelector": {}}], ["metrics"])
-    assert [[each["port"] for each in rule["ports"]] for rule in others] == [
-        [name] for name in ports if name != "metrics"
-    ]
+    open_to_others = [[each["port"] for each in rule["ports"]] for rule in others]
+    assert open_to_others == [[name] for name in ports if name != "metrics"]
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         assert found[kind]["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "scaling"}]
     leases = [rule for rule in found["Role"]["rules"] if rule["resources"] == ["leases"]]
