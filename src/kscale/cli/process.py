@@ -66,7 +66,11 @@ def run_program(
     if flags.address:
         parse_address(flags.address)
     options = ProcessOptions(
-        address=flags.address, tls=flags.tls(), limits=flags.limits(), election=election, dry_run=flags.dry_run
+        address=flags.address,
+        tls=flags.tls(),
+        limits=flags.connection_limits(),
+        election=election,
+        dry_run=flags.dry_run,
     )
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:

@@ -18,7 +18,7 @@ from kscale.objects.durations import parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
-    from kscale.world.serve.connections import ServerLimits
+    from kscale.world.serve.connections import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
 __all__ = ["LeaseFlags", "ProcessFlags", "ServerFlags", "go_duration", "host_name", "positive_seconds"]
@@ -63,11 +63,11 @@ class ServerFlags(OptionGroup):
         ),
     ] = "1m30s"
 
-    def limits(self) -> ServerLimits:
+    def connection_limits(self) -> ConnectionLimits:
         """Return the limits. Raises InputError for times that are no durations, or not above zero."""
-        from kscale.world.serve.connections import ServerLimits
+        from kscale.world.serve.connections import ConnectionLimits
 
-        return ServerLimits(
+        return ConnectionLimits(
             connections=self.http_max_connections,
             read_timeout=positive_seconds(self.http_read_timeout, "--http-read-timeout"),
             idle_timeout=positive_seconds(self.http_idle_timeout, "--http-idle-timeout"),

@@ -30,7 +30,7 @@ from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
 from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker, Watch
-from kscale.world.serve.app import Handler, Server, ServerLimits, endpoints
+from kscale.world.serve.app import ConnectionLimits, Handler, Server, endpoints
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
@@ -56,7 +56,7 @@ class ProcessOptions:
 
     address: str = ""
     tls: ReloadingContext | None = None
-    limits: ServerLimits = field(default_factory=ServerLimits)
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     election: LeaderElectionOptions | None = None
     dry_run: bool = False
 

@@ -32,7 +32,7 @@ from kscale.vpa.scales import ScaleCache
 from kscale.vpa.status_lease import STATUS_LEASE_NAMESPACE, renew_status_steps
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import Change, Stores, Watch
-from kscale.world.serve.app import Server, ServerLimits
+from kscale.world.serve.app import ConnectionLimits, Server
 from kscale.world.serve.tls import ReloadingContext
 from kscale.world.serve.webhook import ANY_PATH, admission_webhook
 
@@ -220,7 +220,7 @@ class Serving:
 
     address: str
     tls: ReloadingContext
-    limits: ServerLimits = field(default_factory=ServerLimits)
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     reviews: ReviewLimits = field(default_factory=ReviewLimits)
     served: Callable[[Server], None] = lambda _: None
 

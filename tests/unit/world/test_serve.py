@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kscale import InputError
 from kscale.effects import Metric, Observation
-from kscale.world.serve.app import Server, ServerLimits, endpoints, parse_address
+from kscale.world.serve.app import ConnectionLimits, Server, endpoints, parse_address
 from kscale.world.serve.metrics import MetricStore, UnknownMetricError
 from kscale.world.serve.snapshotz import SnapshotDesk, redacted
 from kscale.world.serve.tls import ReloadingContext
@@ -428,7 +428,7 @@ def test_no_certificate_to_begin_with(tmp_path: Path) -> None:
 # -- connections that keep a server waiting --------------------------------------------------------------------------
 
 
-def connected(main: Callable[[int], Awaitable[Any]], handlers: dict[str, Any], limits: ServerLimits) -> None:
+def connected(main: Callable[[int], Awaitable[Any]], handlers: dict[str, Any], limits: ConnectionLimits) -> None:
     """Run ``main`` with the port of a server with these limits."""
 
     async def run() -> None:
@@ -446,7 +446,7 @@ def test_a_connection_without_a_whole_request_is_closed(sent: bytes) -> None:
         assert await reader.read() == b""
         writer.close()
 
-    connected(main, {}, ServerLimits(read_timeout=0.1))
+    connected(main, {}, ConnectionLimits(read_timeout=0.1))
 
 
 def test_an_idle_connection_is_closed() -> None:
@@ -458,7 +458,7 @@ def test_an_idle_connection_is_closed() -> None:
         assert answer.endswith(b"OK")
         writer.close()
 
-    connected(main, endpoints(), ServerLimits(idle_timeout=0.1))
+    connected(main, endpoints(), ConnectionLimits(idle_timeout=0.1))
 
 
 def test_no_more_connections_than_allowed_and_the_next_one_waits() -> None:
@@ -476,7 +476,7 @@ def test_no_more_connections_than_allowed_and_the_next_one_waits() -> None:
         for writer in (held[1][1], late):
             writer.close()
 
-    connected(main, endpoints(), ServerLimits(connections=2))
+    connected(main, endpoints(), ConnectionLimits(connections=2))
 
 
 def test_a_client_that_does_not_read_its_answer_is_dropped() -> None:
@@ -497,7 +497,7 @@ def test_a_client_that_does_not_read_its_answer_is_dropped() -> None:
         await ended.wait()
         writer.close()
 
-    connected(main, {"/": large}, ServerLimits(read_timeout=0.1))
+    connected(main, {"/": large}, ConnectionLimits(read_timeout=0.1))
 
 
 def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
 
     async def main() -> None:
         tls = ReloadingContext(str(tmp_path / "pem"), str(tmp_path / "pem"))
-        limits = ServerLimits(connections=1, read_timeout=0.1)
+        limits = ConnectionLimits(connections=1, read_timeout=0.1)
         async with Server({}, "127.0.0.1:0", tls=tls, limits=limits) as server, asyncio.timeout(30):
             for _ in range(3):  # each gives its place back
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -533,7 +533,7 @@ def test_what_is_no_http_is_answered_with_400_and_one_line_of_the_log(
         writer.close()
 
     with caplog.at_level("DEBUG", logger="kscale"):
-        connected(main, endpoints(), ServerLimits(read_timeout=5.0))
+        connected(main, endpoints(), ConnectionLimits(read_timeout=5.0))
     records = [record for record in caplog.records if record.name.startswith("kscale")]
     assert [record.getMessage().partition(":")[0] for record in records] == ["a request that cannot be read"]
     assert [(record.exc_info, "\n" in record.getMessage()) for record in records] == [(None, False)]
@@ -564,5 +564,5 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
         writer.close()
 
     handler = admission_webhook(review, refused=lambda why, _: refusals.append(why), read_timeout=0.1)
-    connected(main, {ANY_PATH: handler}, ServerLimits(read_timeout=5.0))
+    connected(main, {ANY_PATH: handler}, ConnectionLimits(read_timeout=5.0))
     assert refusals == ["the body did not arrive in time"]

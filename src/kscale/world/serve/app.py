@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from kscale.errors import InputError
 from kscale.libraries import library
-from kscale.world.serve.connections import Connections, ServerLimits, open_socket
+from kscale.world.serve.connections import ConnectionLimits, Connections, open_socket
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import BusyError, SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["Handler", "Server", "ServerLimits", "endpoints", "parse_address"]
+__all__ = ["ConnectionLimits", "Handler", "Server", "endpoints", "parse_address"]
 
 _log = logging.getLogger(__name__)
 
@@ -99,10 +99,10 @@ class Server:
         *,
         tls: ReloadingContext | None = None,
         most: int = 2**20,
-        limits: ServerLimits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._web = _web()
-        self.limits = limits or ServerLimits()
+        self.limits = limits or ConnectionLimits()
         self._app = self._web.Application(client_max_size=most, middlewares=[self._web.middleware(_note_arrival)])
         for path, handler in handlers.items():
             self._app.router.add_route("*", path, handler)

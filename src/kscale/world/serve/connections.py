@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Connections", "ServerLimits", "open_socket"]
+__all__ = ["ConnectionLimits", "Connections", "open_socket"]
 
 _log = logging.getLogger(__name__)
 _BACKLOG: Final = 128
@@ -20,7 +20,7 @@ _ACCEPT_RETRY: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
+class ConnectionLimits:
     """What one HTTP server holds at the most; times in seconds.
 
     - ``connections``: open connections, those in a TLS handshake included. Further ones wait in the kernel's queue.
@@ -41,7 +41,7 @@ class Connections:
         self,
         listening: socket.socket,
         make_protocol: Callable[[], asyncio.Protocol],
-        limits: ServerLimits,
+        limits: ConnectionLimits,
         tls: ssl.SSLContext | None,
     ) -> None:
         self._listening, self._make_protocol, self._limits, self._tls = listening, make_protocol, limits, tls

@@ -211,7 +211,7 @@ def command(
         admission_program,
         options=options,
         registration=registration,
-        serving=Serving(address=f":{webhook.port}", tls=tls, limits=process.limits(), reviews=reviews),
+        serving=Serving(address=f":{webhook.port}", tls=tls, limits=process.connection_limits(), reviews=reviews),
         namespace=webhook.vpa_object_namespace,
         holder=host_name(),
         ca=ca,
