@@ -12,6 +12,7 @@ import typer
 from kscale.cli.moments import parse_moment
 from kscale.cli.options import OptionGroup
 from kscale.errors import StateError
+from kscale.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from kscale.ca.state import LoopState
@@ -45,11 +46,11 @@ class LoopMemory(OptionGroup):
         if self.state is None or not self.state.exists():
             return None
         try:
-            return LoopState.from_json(self.state.read_bytes())
+            return LoopState.from_json(read_file(self.state))
         except StateError as error:
             raise StateError(f"{self.state}: {error}") from None
 
     def save(self, state: LoopState) -> None:
         """Leaves it to the next run, if one is meant to follow."""
         if self.save_state is not None:
-            self.save_state.write_bytes(state.to_json())
+            replace_file(self.save_state, state.to_json())

@@ -65,7 +65,13 @@ def run_program(
         raise InputError(problems)
     if flags.address:
         parse_address(flags.address)
-    options = ProcessOptions(address=flags.address, tls=flags.tls(), election=election, dry_run=flags.dry_run)
+    options = ProcessOptions(
+        address=flags.address,
+        tls=flags.tls(),
+        limits=flags.connection_limits(),
+        election=election,
+        dry_run=flags.dry_run,
+    )
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.at(server)

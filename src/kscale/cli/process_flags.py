@@ -18,11 +18,13 @@ from kscale.objects.durations import parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
+    from kscale.world.serve.connections import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["LeaseFlags", "ProcessFlags", "go_duration", "host_name"]
+__all__ = ["LeaseFlags", "ProcessFlags", "ServerFlags", "go_duration", "host_name", "positive_seconds"]
 
 _PROCESS: Final = "Process"
+_SERVER: Final = "HTTP server"
 _LEASE: Final = "Leader election"
 _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
 """Of klog, by the levels of Python's logging from which on they are."""
@@ -30,7 +32,50 @@ _TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
 
 
 @dataclass
-class ProcessFlags(OptionGroup):
+class ServerFlags(OptionGroup):
+    """Limits of what a program serves over HTTP."""
+
+    http_max_connections: Annotated[
+        int,
+        typer.Option(
+            "--http-max-connections",
+            min=1,
+            help="Open connections of each HTTP server; further ones wait until one is closed.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = 1000
+    http_read_timeout: Annotated[
+        str,
+        typer.Option(
+            "--http-read-timeout",
+            metavar="DURATION",
+            help="Close a connection that takes longer to send its request or to read its answer.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = "10s"
+    http_idle_timeout: Annotated[
+        str,
+        typer.Option(
+            "--http-idle-timeout",
+            metavar="DURATION",
+            help="Close a connection that sends no further request for this time.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = "1m30s"
+
+    def connection_limits(self) -> ConnectionLimits:
+        """Return the limits. Raises InputError for times that are no durations, or not above zero."""
+        from kscale.world.serve.connections import ConnectionLimits
+
+        return ConnectionLimits(
+            connections=self.http_max_connections,
+            read_timeout=positive_seconds(self.http_read_timeout, "--http-read-timeout"),
+            idle_timeout=positive_seconds(self.http_idle_timeout, "--http-idle-timeout"),
+        )
+
+
+@dataclass
+class ProcessFlags(ServerFlags):
     """What the process of every program is told. A program with another default has a subclass."""
 
     kubeconfig: Annotated[
@@ -201,3 +246,11 @@ def go_duration(text: str, flag: str) -> timedelta:
         return timedelta_of(parse_duration(text))
     except ValueError as error:
         raise InputError(Problem(f'invalid argument "{text}": {error}', field=flag)) from None
+
+
+def positive_seconds(text: str, flag: str) -> float:
+    """Return the seconds of a duration above zero. Raises InputError."""
+    seconds = go_duration(text, flag).total_seconds()
+    if seconds <= 0:
+        raise InputError(Problem(f'invalid argument "{text}": a time above zero is expected', field=flag))
+    return seconds

@@ -16,6 +16,7 @@ from kscale.cli.options import OptionGroup, fields
 from kscale.cli.words import plural
 from kscale.effects import Moment, QueryPrometheus, moment
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
@@ -150,7 +151,7 @@ class PrometheusFlags(OptionGroup):
             if file is None:
                 return ""
             try:
-                return authorization(bearer_token=file.read_text(encoding="utf-8").strip())
+                return authorization(bearer_token=read_file(file).decode().strip())
             except (OSError, UnicodeDecodeError) as error:
                 text = getattr(error, "strerror", None) or str(error)
                 raise InputError(Problem(text, str(file), field="--prometheus-bearer-token-file")) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,6 +17,7 @@ from kscale.cli.recommend_options import Quality, Shape
 from kscale.cli.terminal import Terminal
 from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
+from kscale.files import replacing
 from kscale.views import Tone
 from kscale.vpa.advice.manifests import patch_of, vpa_of
 from kscale.vpa.advice.records import ContainerAdvice, PackedPools, RecommendationReport, ResourceAdvice
@@ -77,7 +79,7 @@ class ShowAdvice(Show):
             return self._emit(answer)
         stdout = self.terminal.stdout
         try:
-            with self.output_file.open("w", encoding="utf-8") as file:
+            with replacing(self.output_file) as raw, io.TextIOWrapper(raw, encoding="utf-8") as file:
                 self.terminal.stdout = file
                 return self._emit(answer)
         except OSError as error:

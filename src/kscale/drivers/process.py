@@ -30,7 +30,7 @@ from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
 from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker, Watch
-from kscale.world.serve.app import Handler, Server, endpoints
+from kscale.world.serve.app import ConnectionLimits, Handler, Server, endpoints
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
@@ -49,12 +49,14 @@ _SAY_WHAT_IS_MISSING: Final = 10.0
 class ProcessOptions:
     """What the process of every program is told, whatever it decides.
 
-    ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS. ``election``: None: without one.
+    ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS; ``limits``: of their connections.
+    ``election``: None: without one.
     ``dry_run``: it decides and says what it would do; nothing is written, not even a lease, an event or a status.
     """
 
     address: str = ""
     tls: ReloadingContext | None = None
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     election: LeaderElectionOptions | None = None
     dry_run: bool = False
 
@@ -231,7 +233,9 @@ class _Process:
                     handlers = endpoints(
                         metrics=around.metrics, health=self._health, ready=self._ready, snapshot=self.program.desk
                     )
-                    server = Server(handlers | dict(self.program.handlers), options.address, tls=options.tls)
+                    server = Server(
+                        handlers | dict(self.program.handlers), options.address, tls=options.tls, limits=options.limits
+                    )
                     self.served(await stack.enter_async_context(server))
                 await self._until_stopped(live, other, leases)
         finally:

@@ -82,7 +82,7 @@ def read_usage(
         raise InputError(f"{metric!r} is not a metric: one of {', '.join(METRICS)}")
     path = Path(path)
     if not path.is_file():
-        raise InputError(Problem("no such file", str(path)))
+        raise InputError(Problem("not a regular file" if path.exists() else "no such file", str(path)))
     form = form_of(path, (".parquet", ".csv", ".json"), "usage")
     if form == ".parquet":
         yield from _parquet(path, column_names(columns), unit, threads)

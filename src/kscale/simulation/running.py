@@ -12,6 +12,7 @@ from kscale.drivers.driver import Driver
 from kscale.drivers.virtual import Repeating, VirtualDrive
 from kscale.effects import SECOND, Moment, to_text
 from kscale.errors import InputError, Problem
+from kscale.files import replace_file
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.vpa import VerticalPodAutoscaler
@@ -78,8 +79,8 @@ class Simulation:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             report, decisions = folder / "report.json", folder / "decisions.jsonl"
-            report.write_bytes(to_json(self.report, indent=2) + b"\n")
-            decisions.write_bytes(self.decisions.to_bytes())
+            replace_file(report, to_json(self.report, indent=2) + b"\n")
+            replace_file(decisions, self.decisions.to_bytes())
             written = [report, decisions]
             for name, timeline in (("timeline", self.timeline), ("workloads", self.workloads)):
                 path = folder / f"{name}.parquet"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.effects import Moment, moment
+from kscale.files import replacing
 from kscale.libraries import library
 
 __all__ = ["Timeline"]
@@ -50,4 +51,5 @@ class Timeline:
         pa, pq = library("pyarrow", "Parquet"), library("pyarrow.parquet", "Parquet")
         columns = {name: pa.array(values) for name, values in self.columns().items()}
         columns["time"] = columns["time"].cast(pa.timestamp("ns", tz="UTC"))
-        pq.write_table(pa.table(columns), path)
+        with replacing(path) as file:
+            pq.write_table(pa.table(columns), file)

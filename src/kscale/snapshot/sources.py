@@ -18,11 +18,12 @@ import numpy as np
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
+from kscale.files import ENDLESS, is_endless
 from kscale.objects.kinds import item_kind
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.client_objects import is_client_object, to_plain
 from kscale.snapshot.json_documents import check_syntax, object_lines, several_documents
-from kscale.snapshot.mapped import MappedFile, is_endless
+from kscale.snapshot.mapped import MappedFile
 from kscale.snapshot.no_objects import why_no_object, why_no_text
 from kscale.snapshot.packing import Buffer, unpacked
 
@@ -178,7 +179,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_F
             status = os.fstat(file.fileno())
             size = status.st_size
             if is_endless(status) and not file.isatty():
-                yield Problem("a device is no file to read", str(path))
+                yield Problem(ENDLESS, str(path))
                 return
             try:
                 # The mapping outlives the file object; the views into it keep it alive.

@@ -13,7 +13,7 @@ from kscale.objects.base import ResourceList
 from kscale.objects.core import Container, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import DECIMAL_SI, Quantity
-from kscale.objects.vpa import StartupBoost, StartupBoostCpu, VerticalPodAutoscaler, container_policy, controlled_values
+from kscale.objects.vpa import ContainerPolicies, StartupBoost, StartupBoostCpu, VerticalPodAutoscaler
 from kscale.vpa.container_resources import ContainerResources
 from kscale.vpa.patches import STARTUP_BOOST, annotate
 from kscale.vpa.proportional import proportional_limits
@@ -47,16 +47,16 @@ def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
     return vpa.spec.startup_boost is not None or any(item.startup_boost is not None for item in policies)
 
 
-def _boost_of(container: str, vpa: VerticalPodAutoscaler) -> StartupBoost | None:
-    policy = container_policy(container, vpa.spec.resource_policy)
+def _boost_of(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> StartupBoost | None:
+    policy = policies.get(container)
     if policy is not None and policy.startup_boost is not None:
         return policy.startup_boost
     return vpa.spec.startup_boost
 
 
-def boosts_nothing(container: str, vpa: VerticalPodAutoscaler) -> bool:
+def boosts_nothing(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> bool:
     """Whether there is a ``startupBoost`` without ``cpu``, over which upstream crashes."""
-    boost = _boost_of(container, vpa)
+    boost = _boost_of(container, vpa, policies)
     return boost is not None and boost.cpu is None
 
 
@@ -79,14 +79,18 @@ def _boosted(base: Quantity, boost: StartupBoostCpu) -> Quantity:
 
 
 def apply_boost(
-    container: Container, vpa: VerticalPodAutoscaler, resources: ContainerResources, most: Quantity
+    container: Container,
+    vpa: VerticalPodAutoscaler,
+    policies: ContainerPolicies,
+    resources: ContainerResources,
+    most: Quantity,
 ) -> tuple[ContainerResources, list[PatchOperation]]:
-    """What a container gets while it starts, and the annotation that remembers what it had.
+    """Return what a container gets while it starts, and the annotation that remembers what it had.
 
-    ``most``: the flag that bounds a boost (zero: none). Raises :class:`BoostError`. Upstream crashes on a
-    ``startupBoost`` without ``cpu``; here it boosts nothing.
+    ``policies``: those of ``vpa``. ``most``: the flag that bounds a boost (zero: none). Raises :class:`BoostError`.
+    Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
     """
-    boost = _boost_of(container.name, vpa)
+    boost = _boost_of(container.name, vpa, policies)
     if boost is None or boost.cpu is None:
         return resources, []
     own_requests, own_limits = container.resources.requests or {}, container.resources.limits or {}
@@ -99,7 +103,7 @@ def apply_boost(
         boosted = most
     requests = {**(resources.requests or {}), CPU: boosted}
     limits = resources.limits
-    if controlled_values(container.name, vpa.spec.resource_policy) == "RequestsOnly":
+    if policies.controlled_values(container.name) == "RequestsOnly":
         limit = own_limits.get(CPU)
         if limit is not None and boosted.milli_value() > limit.milli_value():
             one = Quantity("1m")
@@ -135,8 +139,8 @@ def in_progress(pod: Pod) -> bool:
     return bool(boost_annotations(pod))
 
 
-def _duration(container: str, vpa: VerticalPodAutoscaler) -> int:
-    policy = container_policy(container, vpa.spec.resource_policy)
+def _duration(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> int:
+    policy = policies.get(container)
     for boost in (policy.startup_boost if policy is not None else None, vpa.spec.startup_boost):
         if boost is not None and boost.cpu is not None and boost.cpu.duration_seconds is not None:
             return boost.cpu.duration_seconds
@@ -150,8 +154,9 @@ def expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[str]:
         return []
     since = conditions.changed_at(pod, ready)
     expired = []
+    policies = ContainerPolicies(vpa.spec.resource_policy)
     for name in boost_annotations(pod):
-        seconds = _duration(name, vpa)
+        seconds = _duration(name, vpa, policies)
         if seconds == 0 or now - since > seconds * 10**9:
             expired.append(name)
     return expired

@@ -20,6 +20,7 @@ from kscale.capacity.catalogue.shelf import is_stored, known_catalogues, path_of
 from kscale.capacity.catalogue.table import read_table
 from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.decode import syntax_problem
 
 __all__ = ["read_catalogue", "read_prices"]
@@ -83,11 +84,11 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
 def _file(path: Path) -> bytes:
     """A file, or an imported catalogue of that name."""
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         known = known_catalogues()
         if path.name in known:
-            return path_of(path.name).read_bytes()
+            return read_file(path_of(path.name))
         there = f"; imported are {', '.join(known)}" if known else "; no catalogue is imported"
         text = f"No such file or directory{there if not path.suffix else ''}"
         raise InputError(Problem(text, source=str(path))) from None

@@ -13,6 +13,7 @@ from kscale.capacity.catalogue.machine import Kept
 from kscale.capacity.catalogue.table import read_table, write_table
 from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError
+from kscale.files import replace_file
 from kscale.objects.decode import escaped
 
 __all__ = ["data_directory", "is_stored", "keep", "known_catalogues", "path_of"]
@@ -74,9 +75,7 @@ def keep(catalogue: Catalogue, name: str) -> Path:
         raise InputError(problems) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        replace_file(path, text.encode())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     return path

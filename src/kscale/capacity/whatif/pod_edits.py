@@ -23,6 +23,7 @@ from kscale.capacity.whatif.grammar import LoseEdit, PodsEdit, RequestsEdit
 from kscale.capacity.whatif.texts import factor_in, group_names
 from kscale.capacity.whatif.world import ZONE, Nodes, Place, World, zones_of
 from kscale.errors import InputError
+from kscale.files import read_file
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.quantity import Quantity, QuantityError
@@ -224,7 +225,7 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
 
 def _recommended(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=RecommendationReport)
+        report = msgspec.json.decode(read_file(path), type=RecommendationReport)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except msgspec.DecodeError as error:

@@ -16,7 +16,7 @@ from kscale.cli.inputs import DUMP_HELP, manifests, read
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
-from kscale.cli.words import plural, pods, program, rejections
+from kscale.cli.words import counted, plural, pods, program, rejections
 
 if TYPE_CHECKING:
     from kscale.snapshot.cluster import Cluster

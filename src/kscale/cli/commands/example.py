@@ -12,6 +12,7 @@ import typer
 
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
+from kscale.files import replace_file
 
 __all__ = ["command"]
 
@@ -32,7 +33,7 @@ def command(
     written = 0
     for name, file in _bundled(files("kscale").joinpath("examples"), directory):
         name.parent.mkdir(parents=True, exist_ok=True)
-        name.write_bytes(file.read_bytes())
+        replace_file(name, file.read_bytes())
         written += 1
     Terminal(quiet=quiet).note(
         f"{directory}: {written} files. Next: kscale estimate -f {directory / 'cluster.json.gz'} "

@@ -13,6 +13,7 @@ import typer
 
 from kscale.capacity.generate import generate
 from kscale.cli.terminal import Terminal
+from kscale.files import replace_file, replacing
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 
@@ -63,7 +64,7 @@ def command(
     if groups is not None:
         import yaml
 
-        groups.write_text(yaml.safe_dump(cluster.groups(), sort_keys=False), encoding="utf-8")
+        replace_file(groups, yaml.safe_dump(cluster.groups(), sort_keys=False, encoding="utf-8"))
     if usage is not None:
         from kscale.capacity.generate.usage import write_usage
 
@@ -83,7 +84,7 @@ def _file(to: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with Path(to).open("wb") as file:
+    with replacing(to) as file:
         if not to.endswith(".gz"):
             yield file
             return

@@ -19,6 +19,7 @@ from kscale.cli.terminal import Terminal
 from kscale.cli.words import counted, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
+from kscale.files import read_file
 from kscale.hpa.dump import Dump
 from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.external_lists import split_scope
@@ -225,7 +226,7 @@ def _state(text: str) -> ControllerState | None:
     if not text:
         raise typer.BadParameter("settled, fresh or a file is needed", param_hint="--state")
     try:
-        data = Path(text).read_bytes()
+        data = read_file(text)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), text)) from None
     try:

@@ -20,6 +20,7 @@ from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.words import pods as pods_text
 from kscale.errors import InputError
+from kscale.files import replace_file
 
 if TYPE_CHECKING:
     from kscale.capacity.mix import MixPlan
@@ -233,7 +234,7 @@ def _write(
         files.append((to_nodepool, node_pool(plan, groups, node_class=node_class)))
     for path, content in files:
         try:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+            replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from None
         terminal.note(f"wrote {path}")

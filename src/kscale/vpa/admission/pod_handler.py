@@ -15,7 +15,7 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.field_errors import FieldError, internal
 from kscale.objects.kind_check import check_kind
-from kscale.objects.vpa import VerticalPodAutoscaler, container_policy, update_mode
+from kscale.objects.vpa import ContainerPolicies, VerticalPodAutoscaler, update_mode
 from kscale.vpa.admission.matching import VpaIndex
 from kscale.vpa.capping import CappingError
 from kscale.vpa.container_resources import ContainerResources, ProviderError, containers_resources
@@ -30,11 +30,11 @@ from kscale.vpa.patches import (
     escape,
     observed_text,
 )
-from kscale.vpa.resources import current_resources, resource_order
+from kscale.vpa.resources import CurrentResources, resource_order
 from kscale.vpa.scales import without_asking
 from kscale.vpa.startup_boost import BoostError, apply_boost, boosts_nothing
 
-__all__ = ["PodAdmission", "admit_pod", "admit_pod_steps"]
+__all__ = ["PodAdmission", "admit_pod", "admit_pod_steps", "patch_pod", "read_pod"]
 
 _ROOT: Final = "."
 
@@ -100,24 +100,45 @@ def admit_pod_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale, PodAdmission]:
     """The same for a pod made in ``namespace``, as a step machine, which asks for the scales that are not known."""
-    progress, options = Progress(moment(now)), options or AdmissionOptions()
-    try:
-        if not isinstance(pod, Pod):
-            check_kind(pod, Pod)
-            pod = from_dict(pod, Pod)
-    except InputError as error:
-        return PodAdmission(errors=[internal(_ROOT, error.problems[0].message)])
-    if not pod.metadata.name:
-        name = f"{pod.metadata.generate_name}%"
-        pod = msgspec.structs.replace(
-            pod, metadata=msgspec.structs.replace(pod.metadata, name=name, namespace=namespace)
-        )
+    read = read_pod(pod, namespace)
+    if isinstance(read, PodAdmission):
+        return read
     index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
     known = controllers if controllers is not None else Controllers()
     unmatched: list[str] = []
-    vpa = yield from index.match_steps(pod, known, progress, unmatched)
+    vpa = yield from index.match_steps(read, known, Progress(moment(now)), unmatched)
     if vpa is None:
         return PodAdmission(diagnostics=unmatched)
+    return patch_pod(read, vpa, limit_ranges, options)
+
+
+def read_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmission:
+    """Return the pod of a review, or, if it cannot be read, the admission that says so.
+
+    A pod without a name gets the beginning of its generated name, and ``namespace``, as upstream does.
+    """
+    try:
+        if isinstance(pod, Pod):
+            read = pod
+        else:
+            check_kind(pod, Pod)
+            read = from_dict(pod, Pod)
+    except InputError as error:
+        return PodAdmission(errors=[internal(_ROOT, error.problems[0].message)])
+    if read.metadata.name:
+        return read
+    metadata = msgspec.structs.replace(read.metadata, name=f"{read.metadata.generate_name}%", namespace=namespace)
+    return msgspec.structs.replace(read, metadata=metadata)
+
+
+def patch_pod(
+    pod: Pod,
+    vpa: VerticalPodAutoscaler,
+    limit_ranges: LimitRangeLookup | None = None,
+    options: AdmissionOptions | None = None,
+) -> PodAdmission:
+    """Return the patches that the VPA in charge of a pod makes."""
+    options = options or AdmissionOptions()
     try:
         resources, diagnostics = _resource_patches(pod, vpa, limit_ranges, options)
     except (BoostError, CappingError, ProviderError) as error:
@@ -138,18 +159,19 @@ def _resource_patches(
     if update_mode(vpa) == "Off":
         wanted, notes = [ContainerResources() for _ in wanted], {}
     boosting = gate(options.feature_gates, CPU_STARTUP_BOOST)
+    current, policies = CurrentResources(pod), ContainerPolicies(vpa.spec.resource_policy)
     patches: list[PatchOperation] = []
     updates: list[str] = []
     for i, (container, resources) in enumerate(zip(pod.spec.containers, wanted, strict=True)):
         if boosting:
-            policy = container_policy(container.name, vpa.spec.resource_policy)
+            policy = policies.get(container.name)
             if policy is not None and policy.mode == "Off":
                 continue
-            resources, boost = apply_boost(container, vpa, resources, options.max_allowed_cpu_boost)
+            resources, boost = apply_boost(container, vpa, policies, resources, options.max_allowed_cpu_boost)
             patches += boost
-            if boosts_nothing(container.name, vpa):
+            if boosts_nothing(container.name, vpa, policies):
                 diagnostics.append(f"container {container.name}: a startupBoost without cpu boosts nothing")
-        own, note = _container_patches(pod, i, resources, notes.get(container.name, []))
+        own, note = _container_patches(i, current.get(container.name), resources, notes.get(container.name, []))
         if own:
             patches += own
             updates.append(note)
@@ -159,19 +181,22 @@ def _resource_patches(
 
 
 def _container_patches(
-    pod: Pod, index: int, wanted: ContainerResources, notes: list[str]
+    index: int,
+    current: tuple[ResourceList | None, ResourceList | None],
+    wanted: ContainerResources,
+    notes: list[str],
 ) -> tuple[list[PatchOperation], str]:
-    requests, limits = current_resources(pod, pod.spec.containers[index].name)
+    requests, limits = current
     path = f"/spec/containers/{index}/resources"
     patches: list[PatchOperation] = []
     said = list(notes)
     if requests is None and limits is None:
         patches.append(PatchOperation("add", path, {}))
-    for current, new, field, word in (
+    for old, new, field, word in (
         (requests, wanted.requests, "requests", "request"),
         (limits, wanted.limits, "limits", "limit"),
     ):
-        patches += value_patches(f"{path}/{field}", current, new)
+        patches += value_patches(f"{path}/{field}", old, new)
         said += [f"{name} {word}" for name in resource_order(new or {})]
     return patches, f"container {index}: {', '.join(said)}"
 

@@ -11,17 +11,17 @@ from kscale.objects.core import Pod
 from kscale.objects.durations import format_duration
 from kscale.objects.go_sort import go_sorted
 from kscale.objects.vpa import (
+    ContainerPolicies,
     RecommendedContainerResources,
     RecommendedPodResources,
     VerticalPodAutoscaler,
-    container_policy,
     update_mode,
 )
 from kscale.vpa.capping import CappingError, cap
 from kscale.vpa.limit_range import LimitRangeLookup
 from kscale.vpa.options import PER_VPA_CONFIG, UpdaterOptions, gate
 from kscale.vpa.patches import OBSERVED_CONTAINERS, AnnotationError, observed_containers
-from kscale.vpa.resources import current_resources, has_lower_resource, resource_order
+from kscale.vpa.resources import CurrentResources, has_lower_resource, resource_order
 from kscale.vpa.updater.eviction_admission import EvictionAdmission
 
 __all__ = ["PodPriority", "assess", "describe_targets", "priority_of", "update_order", "why_not_due"]
@@ -74,11 +74,12 @@ def priority_of(pod: Pod, recommendation: RecommendedPodResources | None) -> tup
     outside = scale_up = False
     requested: dict[str, int] = {}
     recommended: dict[str, int] = {}
+    current = CurrentResources(pod)
     for container in pod.spec.containers:
         item = items.get(container.name)
         if item is None or (observed is not None and container.name not in observed):
             continue
-        requests = current_resources(pod, container.name)[0] or {}
+        requests = current.requests(container.name)
         for name, target in (item.target or {}).items():
             recommended[name] = recommended.get(name, 0) + target.milli_value()
             request = requests.get(name)
@@ -103,11 +104,11 @@ def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, options: UpdaterOptions) ->
     own_threshold = policy.evict_after_oom_seconds if policy is not None else None
     if own_threshold is not None and gate(options.feature_gates, PER_VPA_CONFIG):
         threshold = own_threshold * SECOND
-    observed = _observed(pod)
+    observed, policies = _observed(pod), ContainerPolicies(vpa.spec.resource_policy)
     for status in pod.status.container_statuses:
         if observed is not None and status.name not in observed:
             continue
-        own = container_policy(status.name, vpa.spec.resource_policy)
+        own = policies.get(status.name)
         if own is not None and own.mode == "Off":
             continue
         ended = status.last_state.terminated

@@ -12,7 +12,6 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ import msgspec
 
 from kscale.effects import SECOND, Moment, from_text
 from kscale.errors import InputError, KscaleError, Problem
+from kscale.files import read_file
 from kscale.world.kubernetes.access import Access, ExecConfig, Impersonation, Secret
 from kscale.world.protocols import Clock
 
@@ -73,7 +73,7 @@ class TokenFile:
         if self._expires is not None and self._expires - _LEEWAY > now:
             return self._token
         try:
-            text = Path(self._path).read_text().strip()
+            text = read_file(self._path).decode().strip()
             if not text:
                 raise CredentialError(f"read empty token from file {self._path}")
         except (OSError, UnicodeDecodeError) as error:

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices, Prices
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.core import Node, NodeSpec
 from kscale.objects.durations import parse_duration
 from kscale.objects.meta import ObjectMeta
@@ -55,7 +55,7 @@ _STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistere
 def read_config(path: str) -> dict[str, str]:
     """``--cloud-config``: ``address``, ``key``, ``cert``, ``cacert``, ``grpc_timeout``. Raises InputError."""
     try:
-        found = only_document(Path(path).read_bytes(), path)
+        found = only_document(read_file(path), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path)) from None
     if not isinstance(found, dict):
@@ -365,6 +365,6 @@ def _credentials(grpc: Any, config: Mapping[str, str]) -> Any:
         return None
     return grpc.ssl_channel_credentials(
         root_certificates=read_certificates(config["cacert"]),
-        private_key=Path(config["key"]).read_bytes(),
-        certificate_chain=Path(config["cert"]).read_bytes(),
+        private_key=read_file(config["key"]),
+        certificate_chain=read_file(config["cert"]),
     )

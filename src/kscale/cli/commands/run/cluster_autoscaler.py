@@ -8,7 +8,6 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kscale.cli.cluster_autoscaler_flags import IDLE, OFF, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
@@ -17,6 +16,7 @@ from kscale.cli.process import run_program
 from kscale.cli.process_flags import go_duration, host_name
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 if TYPE_CHECKING:
     from kscale.ca.options import AutoscalingOptions
@@ -187,7 +187,7 @@ def _profile(path: str) -> SchedulerProfile | None:
     from kscale.snapshot.yaml_documents import only_document
 
     try:
-        found = only_document(Path(path).read_bytes(), path)
+        found = only_document(read_file(path), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path, field="--scheduler-config-file")) from None
     except InputError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,11 +12,13 @@ import typer
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
-from kscale.cli.process_flags import ProcessFlags, host_name
+from kscale.cli.process_flags import ProcessFlags, host_name, positive_seconds
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
+from kscale.vpa.admission.review import MAX_BODY
 from kscale.vpa.options import AdmissionOptions
 
 if TYPE_CHECKING:
@@ -164,6 +165,33 @@ class WebhookFlags(OptionGroup):
             "--webhook-labels", metavar="A:B,...", help="Labels of the webhook's registration.", rich_help_panel=PANEL
         ),
     ] = ""
+    max_review_bytes: Annotated[
+        int,
+        typer.Option(
+            "--max-review-bytes",
+            min=1,
+            help="Bytes of one review; a longer one is answered with status 413.",
+            rich_help_panel=PANEL,
+        ),
+    ] = MAX_BODY
+    max_review_containers: Annotated[
+        int,
+        typer.Option(
+            "--max-review-containers",
+            min=1,
+            help="Containers of one pod; a pod with more is admitted without patches.",
+            rich_help_panel=PANEL,
+        ),
+    ] = 50_000
+    review_timeout: Annotated[
+        str,
+        typer.Option(
+            "--review-timeout",
+            metavar="DURATION",
+            help="Time for one large review; after it the pod is admitted without patches.",
+            rich_help_panel=PANEL,
+        ),
+    ] = "10s"
     vpa_object_namespace: Annotated[
         str, typer.Option("--vpa-object-namespace", help=COMMON["vpa_object_namespace"], rich_help_panel=PANEL)
     ] = ""
@@ -199,6 +227,7 @@ def command(
     options = struct_of(flags, AdmissionOptions)
     if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
         return
+    from kscale.drivers.large_reviews import ReviewLimits
     from kscale.drivers.vpa_admission import Serving, admission_program
     from kscale.drivers.vpa_registration import RegistrationOptions
     from kscale.world.serve.cipher_suites import cipher_suites, tls_version
@@ -226,11 +255,16 @@ def command(
         ignored_vpa_object_namespaces=ignored,
         namespace=own,
     )
+    reviews = ReviewLimits(
+        body=webhook.max_review_bytes,
+        containers=webhook.max_review_containers,
+        timeout=positive_seconds(webhook.review_timeout, "--review-timeout"),
+    )
     build = partial(
         admission_program,
         options=options,
         registration=registration,
-        serving=Serving(address=f":{webhook.port}", tls=tls),
+        serving=Serving(address=f":{webhook.port}", tls=tls, limits=process.connection_limits(), reviews=reviews),
         namespace=webhook.vpa_object_namespace,
         holder=host_name(),
         ca=ca,
@@ -241,6 +275,6 @@ def command(
 
 def _read(path: str) -> bytes | None:
     try:
-        return Path(path).read_bytes()
+        return read_file(path)
     except OSError:
         return None

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -24,6 +23,7 @@ from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.durations import parse_duration
 from kscale.series.prometheus_history import PrometheusHistory, authorization, parse_prometheus_duration
 from kscale.vpa.options import RecommenderOptions
@@ -194,7 +194,7 @@ class PrometheusFlags(OptionGroup):
         token = self.prometheus_bearer_token
         if self.prometheus_bearer_token_file:
             try:
-                token = Path(self.prometheus_bearer_token_file).read_text(encoding="utf-8").strip()
+                token = read_file(self.prometheus_bearer_token_file).decode().strip()
             except (OSError, UnicodeDecodeError) as error:
                 text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
                 raise InputError(
