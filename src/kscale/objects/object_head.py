@@ -7,10 +7,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kscale._native import _projection
+from kscale.errors import InputError, Problem
 
-__all__ = ["ObjectHead", "deep_field", "json_members", "object_head"]
+__all__ = ["ObjectHead", "deep_field", "json_members", "object_head", "refuse_depth"]
 
 _STEPS: Final = 8
+_DEEPEST: Final = 500
 _TEXT: Final = msgspec.json.Decoder(str)
 
 
@@ -100,6 +102,12 @@ def deep_field(text: bytes | memoryview) -> str:
             return path.removeprefix(".")
         path += step
     return f"{path.removeprefix('.')}..."
+
+
+def refuse_depth(text: bytes | memoryview) -> None:
+    """Raise InputError for a text so deep that it could be decoded now, but not by who has more calls open."""
+    if _projection.json_extent(memoryview(text))[1] > _DEEPEST:
+        raise InputError(Problem("nested too deeply", field=deep_field(text)))
 
 
 def _deepest_step(view: memoryview) -> tuple[str, memoryview]:

@@ -16,7 +16,7 @@ from kscale.objects.generated_names import with_name
 from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
-from kscale.objects.object_head import object_head
+from kscale.objects.object_head import object_head, refuse_depth
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
 from kscale.snapshot.sources import NamedText, RawObject, Scan, Source, read_scanned
@@ -231,6 +231,8 @@ def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) 
     assert type_ is not None
     if isinstance(data, msgspec.Raw):
         obj = from_json(data, type_)
+        if type_ is Pod:  # whose text is kept, and decoded again later
+            refuse_depth(memoryview(data))
         refuse_repeated_keys(data)
     else:
         obj = from_dict(data, type_)

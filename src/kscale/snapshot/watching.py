@@ -16,7 +16,7 @@ from kscale.objects.decode import escaped, from_json
 from kscale.objects.kinds import find_kind, group_of
 from kscale.objects.meta import KubeObject, ObjectMeta, object_key
 from kscale.objects.namespaces import with_namespace
-from kscale.objects.object_head import ObjectHead, object_head
+from kscale.objects.object_head import ObjectHead, object_head, refuse_depth
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.status import Status
 from kscale.objects.time_fields import check_times
@@ -120,6 +120,8 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
         group = group_of(api_version)
         return f"{kind}.{group}" if group else kind
     found = from_json(text, type_)
+    if type_ is Pod:  # whose text is kept, and decoded again later
+        refuse_depth(text)
     refuse_repeated_keys(text)
     check_times(found)
     found.kind, found.api_version = found.kind or kind, found.api_version or api_version

@@ -245,6 +245,7 @@ class _Body:
         while some := await self.read_some():
             body += some
             if len(body) > self._of.limits.response_bytes:
+                del body
                 raise self._of.too_large(self._call)
         return bytes(body)
 

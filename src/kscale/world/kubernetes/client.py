@@ -149,7 +149,7 @@ class Client:
             try:
                 found: Answer | ConnectionFailedError = await self.transport.call(call)
             except ConnectionFailedError as error:
-                found = error
+                found = error.with_traceback(None)  # whose frames hold what was read so far
             if isinstance(found, Answer) and is_success(found.status):
                 return found
             self._count_failure(found)
@@ -171,7 +171,7 @@ class Client:
                     stream = await stack.enter_async_context(self.transport.stream(call))
                     found = Answer(stream.status, stream.headers, b"" if stream.status == 200 else await stream.read())
                 except ConnectionFailedError as error:
-                    found = error
+                    found = error.with_traceback(None)  # whose frames hold what was read so far
                 if isinstance(found, Answer) and found.status == 200:
                     yield stream
                     return
