@@ -72,6 +72,7 @@ def run_program(
         election=election,
         dry_run=flags.dry_run,
     )
+    limits = flags.limits()
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.at(server)
@@ -92,7 +93,7 @@ def run_program(
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.add_signal_handler(each, _told, each, stop)
-        client = connect(access, clock, user_agent=user_agent or name, qps=qps, burst=burst)
+        client = connect(access, clock, user_agent=user_agent or name, qps=qps, burst=burst, limits=limits)
         try:
             await run_process(build, client, options, version=kscale.__version__, stop=stop, clock=clock)
         finally:

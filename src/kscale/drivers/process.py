@@ -24,7 +24,7 @@ from kscale.drivers.live import DRIVE_METRICS, Live, drive, lead
 from kscale.drivers.pretending import pretending
 from kscale.effects import SECOND, Event, Machine, Metric, Observation
 from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
-from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.client import REQUEST_METRICS, Client
 from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
@@ -147,7 +147,8 @@ async def run_process(
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
-    metrics = MetricStore([_BUILD_INFO, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS])
+    metrics = MetricStore([_BUILD_INFO, *REQUEST_METRICS, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS])
+    client.observe = lambda seen: metrics.observe([seen])
     around = Surroundings(
         client=client,
         resources=Resources(client),

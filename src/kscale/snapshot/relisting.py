@@ -8,6 +8,7 @@ from typing import Final, Self
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.objects.base import Int64
 from kscale.objects.kinds import item_kind
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.exclusive import Busy, exclusive
@@ -20,7 +21,7 @@ class _ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion
                                             "remaining": "remainingItemCount"}):  # fmt: skip
     resource_version: str = ""
     continue_: str = ""
-    remaining: int | None = None
+    remaining: Int64 | None = None
 
 
 class _List(msgspec.Struct, rename="camel"):
@@ -92,7 +93,7 @@ class Relist:
             metadata = _METADATA.decode(scanned.metadata or b"null") or _ListMetadata()
         except _UNREADABLE as error:
             raise InputError(f"a list of {self.kind} with damaged metadata: {error}") from None
-        applying = Applying(self._contents, view, scanned.items(), None)
+        applying = Applying(self._contents, view, scanned.items(), None, self.kind)
         own = item_kind(scanned.kind)
 
         def slowly(at: int, text: memoryview) -> None:

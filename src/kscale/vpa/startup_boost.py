@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kscale.effects import PatchOperation
@@ -11,7 +9,7 @@ from kscale.errors import KscaleError
 from kscale.objects import conditions
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Container, Pod
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_json
 from kscale.objects.quantity import DECIMAL_SI, Quantity
 from kscale.objects.vpa import ContainerPolicies, StartupBoost, StartupBoostCpu, VerticalPodAutoscaler
 from kscale.vpa.container_resources import ContainerResources
@@ -166,10 +164,9 @@ def original_resources(pod: Pod, container: str) -> ContainerResources:
     """What the annotation remembers; raises :class:`BoostError` if it cannot be read."""
     text = (pod.metadata.annotations or {}).get(_PREFIX + container, "")
     try:
-        data: Any = msgspec.json.decode(text)
-        kept = from_dict(data, _Original)
+        kept = from_json(text, _Original)
         requests = {name: Quantity(value) for name, value in (kept.requests or {}).items()}
         limits = {name: Quantity(value) for name, value in (kept.limits or {}).items()}
-    except (msgspec.DecodeError, ValueError) as error:
+    except ValueError as error:
         raise BoostError(f"failed to read the startup boost annotation of container {container}: {error}") from None
     return ContainerResources(requests, limits)

@@ -116,6 +116,30 @@ def test_a_deep_pod(folder: Path) -> None:
     refused(got, "shop/web", "nested too deeply")
 
 
+@pytest.mark.usefixtures("usual_recursion_limit")
+@pytest.mark.parametrize("form", ["list", "lines", "api"])
+def test_one_deep_object_is_named_and_left_out(folder: Path, form: str) -> None:
+    parameters = '{"a":' * 1100 + "1" + "}" * 1100
+    opaque = f'{{"opaque":{{"driver":"d","parameters":{parameters}}}}}'
+    rest = f'"metadata":{{"name":"gpu","namespace":"team"}},"spec":{{"devices":{{"config":[{opaque}]}}}}'
+    head = '"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1"'
+    claim, listed_as = f"{{{head},{rest}}}", head.replace('Claim"', 'ClaimList"')
+    place, text = {
+        "list": (
+            "items[1]",
+            f'{{"kind":"List","apiVersion":"v1","items":[{json.dumps(NODE)},{claim},{json.dumps(POD)}]}}',
+        ),
+        "lines": ("line 2", f"{json.dumps(NODE)}\n{claim}\n{json.dumps(POD)}\n"),
+        "api": ("items[0]", f'{{{listed_as},"metadata":{{}},"items":[{{{rest}}}]}}'),
+    }[form]
+    (folder / "dump.json").write_text(text)
+    for command in (("estimate",), ("scale-up", "-g", folder / "groups.json")):
+        got = run(*command, "-f", folder / "dump.json")
+        field = "spec.devices.config[0].opaque.parameters.a"
+        refused(got, f"{place} (ResourceClaim team/gpu): {field}", "nested too deeply", "--skip-invalid")
+        assert run(*command, "-f", folder / "dump.json", "--skip-invalid").code in (0, 1)
+
+
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z"])
 @pytest.mark.parametrize(
     "command",

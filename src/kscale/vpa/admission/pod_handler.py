@@ -109,7 +109,9 @@ def admit_pod_steps(
     vpa = yield from index.match_steps(read, known, Progress(moment(now)), unmatched)
     if vpa is None:
         return PodAdmission(diagnostics=unmatched)
-    return patch_pod(read, vpa, limit_ranges, options)
+    admitted = patch_pod(read, vpa, limit_ranges, options)
+    admitted.diagnostics = [*unmatched, *admitted.diagnostics]
+    return admitted
 
 
 def read_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmission:
@@ -145,7 +147,7 @@ def patch_pod(
         return PodAdmission(vpa=vpa, errors=[internal(_ROOT, str(error))])
     observed = annotate(OBSERVED_CONTAINERS, observed_text(pod))
     patches = [*ensure_annotations(pod), *resources, observed]
-    return PodAdmission(vpa=vpa, patches=patches, diagnostics=unmatched + diagnostics)
+    return PodAdmission(vpa=vpa, patches=patches, diagnostics=diagnostics)
 
 
 def _resource_patches(

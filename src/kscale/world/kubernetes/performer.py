@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -38,8 +38,8 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError
+from kscale.objects.base import ApiStruct
 from kscale.objects.core import Node
-from kscale.objects.decode import from_json
 from kscale.objects.kinds import find_kind, kind_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import ProviderError
@@ -49,9 +49,12 @@ from kscale.objects.scale_versions import read_scale
 from kscale.objects.selector_text import parse_selector
 from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
-from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
+from kscale.world.kubernetes.client import Client, RequestFailedError, decoded, listed
+from kscale.world.kubernetes.informer import UNREADABLE
 from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.sinks import Unreadable
 from kscale.world.protocols import Clock, History, LiveStores, Metrics, NodeGroups, Ranker
+from kscale.world.server_data import UnreadableObjectError, read_object
 
 __all__ = ["Performer"]
 
@@ -59,19 +62,12 @@ _PAGE: Final = 500
 _T = TypeVar("_T")
 
 
-class _Items(msgspec.Struct):
-    class _Meta(msgspec.Struct):
-        continue_: str = msgspec.field(name="continue", default="")
-
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    items: list[msgspec.Raw] | None = None
+class _WrittenMeta(ApiStruct):
+    resource_version: str = ""
 
 
-class _Written(msgspec.Struct):
-    class _Meta(msgspec.Struct):
-        version: str = msgspec.field(name="resourceVersion", default="")
-
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+class _Written(ApiStruct):
+    metadata: _WrittenMeta = msgspec.field(default_factory=_WrittenMeta)
 
 
 class Performer:
@@ -111,6 +107,7 @@ class Performer:
         self._observe = observe
         self._threads = threads
         self._turn = turn or asyncio.Lock()
+        self._unreadable: dict[str, Unreadable] = {}
 
     async def __call__(self, action: Action) -> Outcome:
         """Carries an action out. What is refused is an outcome with an error."""
@@ -201,11 +198,20 @@ class Performer:
                     raise
                 found, more, limit = [], "", 0  # it took too long: all at once
                 continue
-            page = decoded(answer, _Items, call)
-            found += [_object(raw, resource, action.read_as) for raw in page.items or ()]
-            more = page.metadata.continue_
+            page = listed(answer, call, more)
+            found += self._readable(page.items, resource, action)
+            more = page.continue_
             if not more:
                 return found
+
+    def _readable(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
+        """The items that can be read; the others are counted."""
+        for raw in items:
+            try:
+                yield _object(raw, resource, action.read_as)
+            except UnreadableObjectError as error:
+                self._unreadable.setdefault(resource.kind, Unreadable(resource.kind)).report(error.head.label, error)
+                self._observe([Observation(name=UNREADABLE, labels={"kind": resource.kind})])
 
     async def _write(self, action: ApiAction, kind: str, api_version: str) -> str | None:
         resource = await self._resources.of_kind(kind, api_version)
@@ -213,7 +219,7 @@ class Performer:
         answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
             return None
-        return decoded(answer, _Written, call).metadata.version or None
+        return decoded(answer, _Written, call).metadata.resource_version or None
 
     # -- what the watches have brought -------------------------------------------------------------------------------
 
@@ -266,6 +272,6 @@ class Performer:
 
 
 def _object(raw: bytes | msgspec.Raw, resource: ServedResource, read_as: str = "") -> KubeObject:
-    found = from_json(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
+    found = read_object(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
     found.kind, found.api_version = resource.kind, resource.api_version
     return found

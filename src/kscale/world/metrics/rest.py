@@ -9,11 +9,9 @@ from datetime import timedelta
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-import msgspec
-
 from kscale.effects import ApiError, GetMetric, duration, from_text
 from kscale.errors import InputError, Problem
-from kscale.objects.decode import from_json
+from kscale.objects.base import ApiStruct
 from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMappingError
@@ -21,6 +19,7 @@ from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
 from kscale.world.protocols import Clock, MetricsAnswer
+from kscale.world.server_data import read_json
 
 __all__ = ["RESTMetrics"]
 
@@ -70,12 +69,12 @@ class RESTMetrics:
     async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
         path = "/apis/metrics.k8s.io/v1beta1" + _within(asked.namespace) + "/pods"
         body = await self._get(path, "pods.metrics.k8s.io", labelSelector=asked.selector)
-        return PodUsage.from_json(body) if asked.columns else _timed(from_json(body, PodMetricsList))
+        return PodUsage.from_json(body) if asked.columns else _timed(read_json(body, PodMetricsList))
 
     async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
         path = f"/apis/external.metrics.k8s.io/v1beta1{_within(asked.namespace)}/{quote(asked.metric, safe='')}"
         body = await self._get(path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector)
-        return _timed(from_json(body, ExternalMetricValueList))
+        return _timed(read_json(body, ExternalMetricValueList))
 
     async def _custom(self, asked: GetMetric) -> MetricValueList:
         root = f"/apis/{_CUSTOM}/{await self._custom_version()}"
@@ -91,7 +90,7 @@ class RESTMetrics:
             labelSelector="" if asked.name else asked.selector,
             metricLabelSelector=asked.metric_selector,
         )
-        return _timed(from_json(body, MetricValueList))
+        return _timed(read_json(body, MetricValueList))
 
     async def _get(self, path: str, resource: str, **query: str) -> bytes:
         given = tuple((name, value) for name, value in query.items() if value)
@@ -145,15 +144,15 @@ def _within(namespace: str) -> str:
     return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
 
 
-class _GroupVersion(msgspec.Struct):
+class _GroupVersion(ApiStruct):
     version: str = ""
 
 
-class _Group(msgspec.Struct, rename="camel"):
+class _Group(ApiStruct):
     name: str = ""
     versions: list[_GroupVersion] | None = None
     preferred_version: _GroupVersion | None = None
 
 
-class _GroupList(msgspec.Struct):
+class _GroupList(ApiStruct):
     groups: list[_Group] | None = None

@@ -233,7 +233,7 @@ class ExternalGroups(Provider):
         options: tuple[NodeGroupOptions | None, str | None],
     ) -> NodeGroup:
         group: str = told.id
-        size, size_error = self._told(lambda: int(self._call("NodeGroupTargetSize", id=group).targetSize))
+        size, size_error = self._told(lambda: self._call("NodeGroupTargetSize", id=group).targetSize)
         template, template_error = self._told(lambda: self._template(group))
         return NodeGroup(
             id=group,

@@ -278,6 +278,7 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
             user_agent=process.user_agent,
             qps=process.kube_client_qps,
             burst=process.kube_client_burst,
+            limits=process.limits(),
         )
         held.callback(_closed, client, asyncio.get_running_loop())
         resources = Resources(client)

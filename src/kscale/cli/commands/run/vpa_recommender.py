@@ -133,6 +133,16 @@ class PrometheusFlags(OptionGroup):
             rich_help_panel=_PANEL,
         ),
     ] = False
+    prometheus_max_response_bytes: Annotated[
+        int,
+        typer.Option(
+            "--prometheus-max-response-bytes",
+            metavar="BYTES",
+            min=1 << 16,
+            help="Largest response, decompressed.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = 512 << 20
     prometheus_query_timeout: Annotated[
         str,
         typer.Option(
@@ -328,6 +338,7 @@ def command(
             authorization=prometheus.authorization,
             insecure=prometheus.prometheus_insecure,
             timeout=None,  # each question has --prometheus-query-timeout
+            response_bytes=prometheus.prometheus_max_response_bytes,
         )
     run_program(
         "vpa-recommender",
