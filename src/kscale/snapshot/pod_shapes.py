@@ -2,8 +2,8 @@
 
 That is the annotations that decisions read (:mod:`kscale.objects.pod_annotations`), volumes on the node's disk, phase,
 restart policy, priority, how long the pod may take to stop, what each container asks for, and the exact amounts behind
-rounded requests. Only the name, the UID and moments (created, started, ready, told to stop) may differ. Shapes are numbered from 1 when a list is
-read, or when first asked for; an exemplar stands for the pods of each."""
+rounded requests. Only the name, the UID and moments (created, started, ready, told to stop) may differ. Shapes are
+numbered from 1 when a list is read, or when first asked for; an exemplar stands for the pods of each."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from kscale.effects import (
     PutScale,
     QueryPrometheus,
     RankOptions,
+    ReadStores,
     Resize,
     WriteStatus,
 )
@@ -78,7 +79,8 @@ class Performer:
     """Carries actions out (:data:`kscale.world.protocols.PerformLive`), on the loop that owns the stores.
 
     ``stores`` answer what is asked of the watches; ``groups`` is the cloud, ``metrics``, ``prometheus`` and ``ranker``
-    what answers those questions: an action of what there is none of is a TypeError. What blocks runs in ``threads``
+    what answers those questions: an action of what there is none of is a TypeError. Scales are read and written with a
+    rate limit of their own, as upstream's scale client has. What blocks runs in ``threads``
     (None: asyncio's own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and
     ``observe`` take reports, at once.
     """
@@ -99,7 +101,7 @@ class Performer:
         threads: Executor | None = None,
         turn: asyncio.Lock | None = None,
     ) -> None:
-        self._client = client
+        self._client, self._scale_client = client, client.apart()
         self._clock = clock
         self._resources = resources or Resources(client)
         self._stores = stores
@@ -132,12 +134,8 @@ class Performer:
                 return self._emit(events)
             case Observe(observations=observations):
                 return self._observe(observations)
-            case Get(watched=True):
-                return self._watched(action, await self._caught_up(action))
-            case List(watched=True):
-                stores = await self._caught_up(action)
-                async with self._turn:
-                    return self._all_watched(action, stores)
+            case Get(watched=True) | List(watched=True) | ReadStores():
+                return await self._read_stores(action)
             case Get() | GetWhole() | Preview():
                 return await self._get(action)
             case List():
@@ -156,7 +154,7 @@ class Performer:
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
                 call = call_of(action, await self._resources.of_name(name))
-                return read_scale(decoded(await self._client.call(call), dict[str, Any], call))
+                return read_scale(decoded(await self._scale_client.call(call), dict[str, Any], call))
             case GetMetric() | QueryPrometheus():
                 return await self._metric(action)
             case RankOptions():
@@ -222,6 +220,15 @@ class Performer:
         stores = self._need(self._stores, action)
         await stores.caught_up()
         return stores
+
+    async def _read_stores(self, action: Get | List | ReadStores) -> Any:
+        stores = await self._caught_up(action)
+        if isinstance(action, Get):
+            return self._watched(action, stores)
+        async with self._turn:
+            if isinstance(action, List):
+                return self._all_watched(action, stores)
+            return action.read(stores) if stores.settled else None
 
     def _watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
         found = stores.get(action.kind, action.namespace, action.name)
