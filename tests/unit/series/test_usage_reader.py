@@ -284,3 +284,13 @@ def test_what_cannot_be_read_does_not_depend_on_slices(
         with pytest.raises(InputError, match=said) as found:
             read(path)
         assert str(path) in str(found.value)
+
+
+def test_a_gzip_body_that_is_damaged(tmp_path: Path) -> None:
+    whole = gzip.compress(as_csv(some_rows(4000)).encode(), mtime=0)
+    for damaged in (whole[:10] + b"\x07" + bytes(99), whole[: len(whole) // 2] + bytes(99), whole[:-12]):
+        path = tmp_path / "damaged.csv.gz"
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="not readable as CSV: ") as found:
+            read(path)
+        assert str(path) in str(found.value)

@@ -51,6 +51,7 @@ from kscale.objects.selector_text import parse_selector
 from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
 from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
+from kscale.world.kubernetes.identities import KnownIdentities
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.protocols import Clock, History, LiveStores, Metrics, NodeGroups, Ranker
 
@@ -71,6 +72,7 @@ class _Items(msgspec.Struct):
 class _Written(msgspec.Struct):
     class _Meta(msgspec.Struct):
         version: str = msgspec.field(name="resourceVersion", default="")
+        uid: str = ""
 
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
@@ -82,7 +84,7 @@ class Performer:
     what answers those questions: an action of what there is none of is a TypeError. Scales are read and written with a
     rate limit of their own, as upstream's scale client has. What blocks runs in ``threads``
     (None: asyncio's own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and
-    ``observe`` take reports, at once.
+    ``observe`` take reports, at once; ``identities`` is told the UIDs of objects that are read or made by name.
     """
 
     def __init__(
@@ -100,7 +102,9 @@ class Performer:
         observe: Callable[[Sequence[Observation]], None] = lambda _: None,
         threads: Executor | None = None,
         turn: asyncio.Lock | None = None,
+        identities: KnownIdentities | None = None,
     ) -> None:
+        self._identities = identities or KnownIdentities()
         self._client, self._scale_client = client, client.apart()
         self._clock = clock
         self._resources = resources or Resources(client)
@@ -173,7 +177,11 @@ class Performer:
         resource = await self._resources.of_kind(action.kind, action.api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)
-        return _object(answer.body, resource) if isinstance(action, Get) else decoded(answer, dict[str, Any], call)
+        if not isinstance(action, Get):
+            return decoded(answer, dict[str, Any], call)
+        found = _object(answer.body, resource)
+        self._identities.note(resource.kind, action.namespace, action.name, found.metadata.uid)
+        return found
 
     async def _list(self, action: List) -> list[KubeObject]:
         resource = await self._resources.of_kind(action.kind, action.api_version)
@@ -211,7 +219,11 @@ class Performer:
         answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
             return None
-        return decoded(answer, _Written, call).metadata.version or None
+        written = decoded(answer, _Written, call).metadata
+        if isinstance(action, Create):
+            of = action.object.metadata
+            self._identities.note(resource.kind, of.namespace, of.name, written.uid)
+        return written.version or None
 
     # -- what the watches have brought -------------------------------------------------------------------------------
 
