@@ -51,11 +51,13 @@ class HorizontalController:
     what is remembered of each.
 
     An HPA comes up again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
-    later, at the same time as others, so that many can be reconciled in one batch. Single owner: not for use from
-    several threads at once.
+    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at a whole multiple of
+    the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays on
+    round numbers. Single owner: not for use from several threads at once.
     """
 
     __slots__ = (
+        "_aligned",
         "_queue",
         "_within",
         "_workers",
@@ -66,14 +68,20 @@ class HorizontalController:
     )
 
     def __init__(
-        self, options: HPAOptions | None = None, state: ControllerState | None = None, *, together: bool = False
+        self,
+        options: HPAOptions | None = None,
+        state: ControllerState | None = None,
+        *,
+        together: bool = False,
+        aligned: bool = False,
     ) -> None:
         self.options = options or HPAOptions()
         self.selectors = SelectorStore()
         self.num_horizontal_pod_autoscalers = 0
         self._workers = self.options.workers
         self._queue = WorkQueue("horizontalpodautoscaler")
-        self._within = self.options.sync_period_ns // _SHARE if together else 0
+        self._aligned = aligned
+        self._within = self.options.sync_period_ns // _SHARE if together or aligned else 0
         self.kept = KeptStates(state.hpas if state is not None else None)
 
     def clock_set(self, by: int) -> None:
@@ -182,7 +190,7 @@ class HorizontalController:
         over = moment(ended, "ended")
         self.kept.put(found.keys, found.histories, found.rest)
         for keys, end in self._by_end(found):
-            self._queue.done_until(keys, end + self.options.sync_period_ns, over, within=self._within)
+            self._queue.done_until(keys, self._next_sync(end), over, within=self._within)
         for key in found.unfinished:
             self._queue.add(key, over)
             self._queue.done(key, over)
@@ -208,7 +216,11 @@ class HorizontalController:
 
     def _add_rate_limited(self, key: str, now: Moment) -> None:
         # Twice: what was written of an HPA comes back as a change just after its reconcile ended.
-        self._queue.add_after(key, now + self.options.sync_period_ns, within=2 * self._within)
+        self._queue.add_after(key, self._next_sync(now), within=2 * self._within)
+
+    def _next_sync(self, ended: Moment) -> Moment:
+        period = self.options.sync_period_ns
+        return -((self._within - ended - period) // period) * period if self._aligned else ended + period
 
 
 def _names(hpa: Seen) -> tuple[str, str]:

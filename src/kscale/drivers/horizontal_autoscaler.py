@@ -91,7 +91,8 @@ class HorizontalAutoscaler:
     - ``manager``: the name under which this process writes. While another has written the status of an HPA within the
       last four sync periods (:class:`~kscale.drivers.rivals.Rivals`), nothing is done about it, unless ``take_over``;
     - ``state``: what an earlier one remembered;
-    - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do.
+    - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do;
+    - ``aligned``: rounds begin at whole multiples of the sync period: live ones do not.
     """
 
     name = NAME
@@ -105,9 +106,10 @@ class HorizontalAutoscaler:
         take_over: bool = False,
         state: ControllerState | None = None,
         repeats: bool = False,
+        aligned: bool = False,
     ) -> None:
         self.options = options or HPAOptions()
-        self.controller = HorizontalController(self.options, state, together=True)
+        self.controller = HorizontalController(self.options, state, together=not aligned, aligned=aligned)
         self.watches: Sequence[Watch] = (
             Watch(kind=_KIND, api_version="autoscaling/v2", label_selector=selector, typed=True),
             Watch(kind="Pod", api_version="v1"),

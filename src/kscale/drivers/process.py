@@ -148,7 +148,7 @@ async def run_process(
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
-    metrics = MetricStore([_BUILD_INFO, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS])
+    metrics = MetricStore([_BUILD_INFO, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS], now=steady.now)
     around = Surroundings(
         client=client,
         resources=Resources(client),
