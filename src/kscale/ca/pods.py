@@ -1,7 +1,4 @@
-"""What a pod's annotations and life span mean to the autoscaler (``utils/pod``, ``utils/drain``).
-
-Which annotations and owners hold a pod on its node: ``scale_down/drainability/rules`` and :mod:`kscale.objects.owners`.
-"""
+"""What a pod's life span means to the autoscaler (``utils/drain``)."""
 
 from __future__ import annotations
 
@@ -13,16 +10,10 @@ from kscale.effects.moments import ComparedDuration
 from kscale.objects.core import Pod
 from kscale.objects.times import nanoseconds
 
-__all__ = ["annotation", "is_long_terminating"]
+__all__ = ["is_long_terminating"]
 
 DEFAULT_GRACE: Final[ComparedDuration] = 30 * SECOND
 EXTRA_GRACE: Final[ComparedDuration] = 30 * SECOND
-
-
-def annotation(pod: Pod, name: str) -> str | None:
-    """The value of an annotation, None without it."""
-    annotations = pod.metadata.annotations
-    return None if annotations is None else annotations.get(name)
 
 
 def is_long_terminating(pod: Pod, now_ns: int) -> bool:

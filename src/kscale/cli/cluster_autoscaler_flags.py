@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from kscale.ca.options import LEGACY_ONLY, AutoscalingOptions, parse_gpu_limits, parse_range
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, Idle, read_int
+from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches, idle_texts, read_int
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
@@ -179,37 +179,39 @@ _BY_COMMAS: Final = ("bypassed_scheduler_names", "allowed_scheduler_names")
 _LEGACY: Final = "it belongs to release 1.3"
 _NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
 
+_DECIDES: Final = "decisions do not depend on it"
+
 REFUSED: Final[Mapping[str, str]] = {
-    "kube-api-content-type": "objects are read as JSON",
-    "cluster-name": _NO_SUCH_CLOUD,
-    "regional": _NO_SUCH_CLOUD,
     "nodes": "groups come from the cloud provider",
-    "aws-use-static-instance-list": _NO_SUCH_CLOUD,
-    "bulk-mig-instances-listing-enabled": _NO_SUCH_CLOUD,
-    "gce-concurrent-refreshes": _NO_SUCH_CLOUD,
-    "gce-mig-instances-min-refresh-wait-time": _NO_SUCH_CLOUD,
-    "profiling": "it is Go's",
-    "scheduler-verbosity": "there is no scheduler code that logs",
-    "predicate-parallelism": "decisions do not depend on it",
-    "enable-inter-pod-affinity-hostname-fast-path": "decisions do not depend on it",
     **{name.replace("_", "-"): _LEGACY for name in LEGACY_ONLY},
     "profile": "release 1.3 has no status here that could be shown; kscale scale-up and scale-down decide as it did",
     "feature-gates": "features have flags of their own",
-    **KLOG_REFUSED,
 }
-"""Flags of upstream's and of other commands that would have no effect here, and why."""
+"""Flags of upstream's and of other commands that ask for something else than what would be done here, and why."""
 
-OFF: Final = KLOG_OFF | {
-    "profiling",
-    "regional",
-    "aws-use-static-instance-list",
-    "bulk-mig-instances-listing-enabled",
-    "node-autoprovisioning-enabled",
-}
+OFF: Final = frozenset({"node-autoprovisioning-enabled"})
 """Switches among them that are off by default."""
 
-IDLE: Final[Mapping[str, Idle]] = {"cluster-snapshot-parallelism": Idle("upstream ignores it, too", read_int)}
-"""Flags that upstream takes, and that have no effect there, either."""
+
+def _read_parallelism(text: str) -> int:
+    if (count := read_int(text)) < 1:
+        raise ValueError(f"Invalid value for --predicate-parallelism flag: {count}")
+    return count
+
+
+IDLE: Final[Mapping[str, Idle]] = {
+    **KLOG_IDLE,
+    "cluster-snapshot-parallelism": Idle("upstream ignores it, too", read_int),
+    "predicate-parallelism": Idle(_DECIDES, _read_parallelism),
+    "scheduler-verbosity": Idle("there is no scheduler code that logs", read_int),
+    **idle_texts("objects are read as JSON", "kube-api-content-type"),
+    **idle_texts(_NO_SUCH_CLOUD, "cluster-name", "gce-mig-instances-min-refresh-wait-time"),
+    "gce-concurrent-refreshes": Idle(_NO_SUCH_CLOUD, read_int),
+    **idle_switches(_NO_SUCH_CLOUD, "regional", "aws-use-static-instance-list", "bulk-mig-instances-listing-enabled"),
+    **idle_switches("it is Go's", "profiling"),
+    **idle_switches(_DECIDES, "enable-inter-pod-affinity-hostname-fast-path"),
+}
+"""Flags that upstream takes, and that have no effect here: whatever they say, the same would be done."""
 
 
 def _with_options(cls: type[_T]) -> type[_T]:

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 
 import typer
 
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED
+from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
 from kscale.cli.options import OptionGroup
 
-__all__ = ["COMMON", "OFF", "PANEL", "REFUSED", "Address", "ApiFlags", "LeaderElect", "LeaseName"]
+__all__ = ["COMMON", "IDLE", "PANEL", "Address", "ApiFlags", "LeaderElect", "LeaseName"]
 
 PANEL: Final = "Vertical Pod Autoscaler"
 COMMON: Final[Mapping[str, str]] = {
@@ -21,11 +21,8 @@ COMMON: Final[Mapping[str, str]] = {
 }
 """Fields of all option structs, and what they say."""
 
-REFUSED: Final[Mapping[str, str]] = {"profiling": "there is no pprof here", **KLOG_REFUSED}
-"""Flags of upstream's programs that have an effect there, and would have none here."""
-
-OFF: Final = frozenset({"profiling"}) | KLOG_OFF
-"""Switches among them that are off by default."""
+IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "profiling"), **KLOG_IDLE}
+"""Flags of upstream's programs that have an effect there, and none here."""
 
 
 _PROCESS: Final = "Process"

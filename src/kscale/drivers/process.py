@@ -15,6 +15,8 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kscale.drivers.correlator import CorrelatorOptions
 from kscale.drivers.driver import Driver
 from kscale.drivers.event_recorder import EventRecorder
@@ -25,6 +27,7 @@ from kscale.drivers.pretending import pretending
 from kscale.effects import SECOND, Event, Machine, Metric, Observation
 from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
 from kscale.world.kubernetes.client import REQUEST_METRICS, Client
+from kscale.world.kubernetes.identities import KnownIdentities
 from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
@@ -147,7 +150,9 @@ async def run_process(
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
-    metrics = MetricStore([_BUILD_INFO, *REQUEST_METRICS, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS])
+    metrics = MetricStore(
+        [_BUILD_INFO, *REQUEST_METRICS, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS], now=steady.now
+    )
     client.observe = lambda seen: metrics.observe([seen])
     around = Surroundings(
         client=client,
@@ -199,6 +204,7 @@ class _Process:
             observe=self._observe,
         )
         self.recorder: EventRecorder | None = None
+        self.identities = KnownIdentities()
 
     async def run(self) -> None:
         around, options = self.around, self.options
@@ -217,13 +223,20 @@ class _Process:
             observe=around.metrics.observe,
             threads=cloud,
             turn=self.turn,
+            identities=self.identities,
         )
         if options.dry_run:
             performer = pretending(performer, self.clock)
         live = Live(performer, self.clock, worker=worker, turn=self.turn, rng=self.rng)
         other = Live(performer, around.steady, rng=self.rng)
         # As upstream's, the lease never waits for its turn behind what a loop asks for.
-        apart = Performer(around.client.apart(), around.steady, emit=self._emit, observe=around.metrics.observe)
+        apart = Performer(
+            around.client.apart(),
+            around.steady,
+            emit=self._emit,
+            observe=around.metrics.observe,
+            identities=self.identities,
+        )
         leases = Live(apart, around.steady, rng=self.rng)
         self.recorder = EventRecorder(
             other, around.clock, component=self.program.driver.name, options=self.program.correlation
@@ -321,11 +334,20 @@ class _Process:
         self.around.metrics.observe([seen])
 
     def _emit(self, events: Sequence[Event]) -> None:
+        events = [event if event.regarding.uid else self._identified(event) for event in events]
         if self.options.dry_run:
             for event in events:
                 _log.info("dry run: event %s %s %s: %s", event.type, event.reason, event.about, event.message)
         elif self.recorder is not None:
             self.recorder.emit(events)
+
+    def _identified(self, event: Event) -> Event:
+        """Return an event with the UID of the object that it is about, if anybody knows it: who reads the events of an
+        object selects them by its UID."""
+        about = event.regarding
+        found = self.stores.get(about.kind, about.namespace, about.name)
+        uid = self.identities.uid_of(about) if found is None else found.metadata.uid
+        return replace(event, regarding=replace(about, uid=uid)) if uid else event
 
     def _health(self) -> str:
         now = self.around.steady.now()

@@ -44,6 +44,7 @@ class PodFacts(NamedTuple):
 
     node: str
     version: str
+    created: int
     started: int
     deleted: int
     ready: int
@@ -133,6 +134,7 @@ class PodRecord:
             conditions.append(Condition(type="Ready", status=READY[facts.ready], last_transition_time=since))
         metadata = replace(
             exemplar.metadata, name=name, namespace=namespace, uid=uid, resource_version=facts.version,
+            creation_timestamp=_printed(facts.created),
             deletion_timestamp=_printed(facts.deleted), owner_references=owners,
         )  # fmt: skip
         status = replace(exemplar.status, conditions=conditions, start_time=_printed(facts.started))

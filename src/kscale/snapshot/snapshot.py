@@ -27,6 +27,7 @@ from kscale.snapshot.pod_index import PodIndex
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.pod_states import ELSEWHERE, GATED
 from kscale.snapshot.pod_table import PodTable
+from kscale.snapshot.pod_uids import uid_text
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Snapshot"]
@@ -165,6 +166,13 @@ class Snapshot:
             if record.key == key:
                 return record
         raise KeyError(key)
+
+    def pod_uid(self, key: str) -> str:
+        """Return the UID of a placed or pending pod of the input; empty if it has none, or is not there."""
+        row = self._pending_row_of.get(key)
+        if row is None:
+            row = self._row_of.get(key)
+        return "" if row is None else uid_text(self.table, row).decode()
 
     def whereabouts(self, key: str) -> str:
         """Why a pod of the input is neither pending nor placed here, for messages; empty if it is not in the input."""

@@ -307,3 +307,13 @@ def test_labels_of_old_kubelets_are_read(tmp_path: Path) -> None:
     (batch,) = read_usage(tmp_path / "old.json")
     assert batch.keys == [SeriesKey("shop", "web-0", "app"), SeriesKey("shop", "web-1", "app")]
     assert batch.warnings == ()
+
+
+def test_a_gzip_body_that_is_damaged(tmp_path: Path) -> None:
+    whole = gzip.compress(as_csv(some_rows(4000)).encode(), mtime=0)
+    for damaged in (whole[:10] + b"\x07" + bytes(99), whole[: len(whole) // 2] + bytes(99), whole[:-12]):
+        path = tmp_path / "damaged.csv.gz"
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="not readable as CSV: ") as found:
+            read(path)
+        assert str(path) in str(found.value)

@@ -18,7 +18,7 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from kscale import InputError
-from kscale.effects import Metric, Observation
+from kscale.effects import SECOND, Metric, Observation
 from kscale.world.serve.app import ConnectionLimits, Server, endpoints, parse_address
 from kscale.world.serve.metrics import MetricStore, UnknownMetricError
 from kscale.world.serve.snapshotz import SnapshotDesk, redacted
@@ -76,13 +76,16 @@ def test_every_kind_of_metric() -> None:
         "# HELP seconds ",
         "# TYPE seconds histogram",
         'seconds_bucket{function="main",le="0.1"} 3.0',
-        'seconds_bucket{function="main",le="1.0"} 4.0',
-        'seconds_bucket{function="main",le="10.0"} 6.0',
+        'seconds_bucket{function="main",le="1"} 4.0',
+        'seconds_bucket{function="main",le="10"} 6.0',
         'seconds_bucket{function="main",le="+Inf"} 7.0',
         'seconds_count{function="main"} 7.0',
         'seconds_sum{function="main"} 106.65',
         "# HELP quantile_seconds ",
         "# TYPE quantile_seconds summary",
+        'quantile_seconds{function="main",quantile="0.5"} 0.25',
+        'quantile_seconds{function="main",quantile="0.9"} 0.5',
+        'quantile_seconds{function="main",quantile="0.99"} 0.5',
         'quantile_seconds_count{function="main"} 2.0',
         'quantile_seconds_sum{function="main"} 0.75',
     ]
@@ -100,11 +103,49 @@ def test_a_counter_counts_on_from_any_number() -> None:
     assert "n_total 5.5" in text(made)
 
 
+QUANTILES = [("0.5", 0.5), ("0.9", 2.0), ("0.99", 2.0)]
+
+
+def test_quantiles_are_of_the_last_hour() -> None:
+    """As component-base has them by default: 0.5, 0.9 and 0.99, and no number where nothing was observed."""
+    now = [0]
+    metrics = [Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h")]
+    made = MetricStore(metrics, process=False, now=lambda: now[0])
+    for minute in range(100):
+        now[0] = minute * 60 * SECOND
+        made.observe([Observation(name="h", value=float(minute), labels={"a": "x"})])
+    found = dict(line.rsplit(" ", 1) for line in text(made) if line.startswith("s{"))
+    assert [*found.values()] == ["69.0", "93.0", "99.0"]  # of 40 to 99
+    now[0] += 3600 * SECOND
+    assert [line.rsplit(" ", 1)[1] for line in text(made) if line.startswith("s{")] == ["NaN"] * 3
+    assert text(made)[-2:] == ['s_count{a="x"} 100.0', 's_sum{a="x"} 4950.0']
+
+
+def test_a_histogram_with_bounds_below_zero_has_a_sum_and_a_count() -> None:
+    """Differences may be negative (``vpa_quality_relative_recommendation_changes``)."""
+    made = store(Metric("changes", "histogram", (), (-1.0, -0.0025, 0.0, 2.5, 1e6)))
+    made.observe([Observation(name="changes", value=value) for value in (-0.5, 0.0, 3.0)])
+    assert text(made)[2:] == [
+        'changes_bucket{le="-1"} 0.0',
+        'changes_bucket{le="-0.0025"} 1.0',
+        'changes_bucket{le="0"} 2.0',
+        'changes_bucket{le="2.5"} 2.0',
+        'changes_bucket{le="1e+06"} 3.0',
+        'changes_bucket{le="+Inf"} 3.0',
+        "changes_count 3.0",
+        "changes_sum 2.5",
+    ]
+    exposed = made.exposition("application/openmetrics-text; version=1.0.0")
+    assert "openmetrics" in exposed[1]
+    assert b'changes_bucket{le="0.0"} 2.0' in exposed[0]
+
+
 def test_a_summary_of_what_another_observes() -> None:
     made = store(Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h"))
     assert text(made) == []
     made.observe([Observation(name="h", value=value, labels={"a": "x"}) for value in (0.5, 2.0)])
     assert text(made)[-2:] == ['s_count{a="x"} 2.0', 's_sum{a="x"} 2.5']
+    assert text(made)[-5:-2] == [f's{{a="x",quantile="{share}"}} {value}' for share, value in QUANTILES]
     with pytest.raises(ValueError, match="s is of t, which is not described"):
         store(Metric("s", "summary", of="t"))
 

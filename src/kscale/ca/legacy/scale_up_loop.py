@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
-from kscale.ca.event_subjects import pod_event, status_event
+from kscale.ca.event_subjects import UidOf, pod_events, status_event
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.kept_templates import CachedTemplate, recalled, remembered
@@ -164,11 +164,13 @@ def _pending(done: LegacyScaleUp | None, keys: Sequence[str], helped: set[int], 
     return found
 
 
-def _events(done: LegacyScaleUp, keys: Sequence[str]) -> list[Event]:
-    events = [pod_event(keys[i], "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT) for i in done.remaining]
+def _events(done: LegacyScaleUp, keys: Sequence[str], uid_of: UidOf) -> list[Event]:
+    left = [keys[i] for i in done.remaining]
+    events = pod_events(left, "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT, uid_of=uid_of)
     if done.scaled_up and done.plan and done.best is not None:
         text = f"pod triggered scale-up: [{' '.join(map(str, done.plan))}]"
-        events += [pod_event(keys[i], "Normal", "TriggeredScaleUp", text) for i in done.best.pods]
+        chosen = [keys[i] for i in done.best.pods]
+        events += pod_events(chosen, "Normal", "TriggeredScaleUp", text, uid_of=uid_of)
     return events
 
 
@@ -314,7 +316,7 @@ class LegacyScaleUpLoop:
         )
         keys = [record.key for record in asked]
         if done.error is None:
-            yield from p.act(Emit(Deferred(lambda: _events(done, keys))))
+            yield from p.act(Emit(Deferred(lambda: _events(done, keys, snapshot.pod_uid))))
         result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
         self._ended |= {"result": result, "done": done}
         self.state = replace(self.state, cluster=done.state)

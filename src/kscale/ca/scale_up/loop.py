@@ -316,7 +316,7 @@ class ScaleUpLoop:
             self.rounds = [done]
             status = done.status
             # There may be an event for every pod: they are made when somebody looks at them.
-            yield from self.p.act(Emit(Deferred(lambda: before.made_up.events(status))))
+            yield from self.p.act(Emit(Deferred(lambda: before.made_up.events(status, scene.snapshot.pod_uid))))
         for done in self.rounds:
             done.status = before.made_up.without(done.status)
         last = self.rounds[-1]
@@ -348,7 +348,8 @@ class ScaleUpLoop:
     def tell_untried(self) -> StepsOf[Emit, None]:
         """What is said of pods for which no scale-up was tried."""
         if not self.rounds:
-            yield from self.p.act(Emit(Deferred(lambda: events_of_untried(self.before, self.result))))
+            uid_of = self.scene.snapshot.pod_uid
+            yield from self.p.act(Emit(Deferred(lambda: events_of_untried(self.before, self.result, uid_of))))
 
     def _quotas(self) -> Sequence[Quota] | AutoscalerError:
         """Those that are given, or the limits of the options and then those of the cluster's quota objects."""

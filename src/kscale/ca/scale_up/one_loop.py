@@ -41,7 +41,7 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -173,8 +173,6 @@ def scale_up_steps(
 def check_options(options: AutoscalingOptions) -> None:
     """Raises what :func:`scale_up_steps` says of options."""
     problems = options.problems()
-    if options.estimator not in (("binpacking", "basic") if options.legacy else ("binpacking",)):
-        problems.append(Problem(f"Unknown estimator: {options.estimator}", field="estimator"))
     if problems:
         raise InputError(problems)
     names = [options.expander] if options.legacy else options.expander_names

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
+from kscale.ca.event_subjects import UidOf
 from kscale.ca.pod_lists.made_up import MadeUpPods
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.remembered_targets import remember_targets
@@ -363,9 +364,9 @@ class ScaleUpPlan:
         )
 
 
-def events_of_untried(before: Preparation, result: str) -> list[Event]:
+def events_of_untried(before: Preparation, result: str, uid_of: UidOf) -> list[Event]:
     """What is told of pods for which no scale-up was tried: that the cluster has all the nodes it may have."""
     if result != LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []
     left = [RemainingPod(pod=name) for name in before.asked.keys]
-    return before.made_up.events(ScaleUpStatus(result=result, pods_remain_unschedulable=left))
+    return before.made_up.events(ScaleUpStatus(result=result, pods_remain_unschedulable=left), uid_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace as replace_input
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -54,6 +55,8 @@ from kscale.errors import InputError, UnreadableObjectError
 
 __all__ = ["RunOnce"]
 
+_FILTER_OUT_SCHEDULABLE: Final = "filter-out-pod-list-processor"
+
 
 class RunOnce(ScaleDownPart):
     """One loop under way, part after part."""
@@ -97,6 +100,7 @@ class RunOnce(ScaleDownPart):
         report.state = self.up.plan().state
         report.groups = self.scene.groups
         report.snapshot_after = self.up.snapshot_after
+        self.scene.warnings += self.actuator.tracker.take_warnings()
         return report
 
     # -- what is there (before anything is shown) --------------------------------------------------------------------
@@ -205,9 +209,10 @@ class RunOnce(ScaleDownPart):
         )
         if up.before.placed is not None:
             overflowing = up.before.placed.overflowing_controllers
-            yield from p.observe(observation("overflowing_controllers_count", overflowing))
-        if options.enable_graceful_degradation:
-            yield from p.observe(observation("skipped_pods_count", up.before.lists.out_of_time, requestor="scaleUp"))
+            yield from p.observe(
+                observation("skipped_pods_count", up.before.lists.out_of_time, requestor=_FILTER_OUT_SCHEDULABLE),
+                observation("overflowing_controllers_count", overflowing),
+            )
         if (yield from p.wait(0)).error is not None:
             raise EndedError("the process ends")
         if not up.result:

@@ -34,6 +34,7 @@ from kscale.effects import (
     PutScale,
     QueryPrometheus,
     RankOptions,
+    ReadStores,
     Resize,
     WriteStatus,
 )
@@ -50,6 +51,7 @@ from kscale.objects.selector_text import parse_selector
 from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
 from kscale.world.kubernetes.client import Client, RequestFailedError, decoded, listed
+from kscale.world.kubernetes.identities import KnownIdentities
 from kscale.world.kubernetes.informer import UNREADABLE
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.sinks import Unreadable
@@ -64,6 +66,7 @@ _T = TypeVar("_T")
 
 class _WrittenMeta(ApiStruct):
     resource_version: str = ""
+    uid: str = ""
 
 
 class _Written(ApiStruct):
@@ -74,9 +77,10 @@ class Performer:
     """Carries actions out (:data:`kscale.world.protocols.PerformLive`), on the loop that owns the stores.
 
     ``stores`` answer what is asked of the watches; ``groups`` is the cloud, ``metrics``, ``prometheus`` and ``ranker``
-    what answers those questions: an action of what there is none of is a TypeError. What blocks runs in ``threads``
+    what answers those questions: an action of what there is none of is a TypeError. Scales are read and written with a
+    rate limit of their own, as upstream's scale client has. What blocks runs in ``threads``
     (None: asyncio's own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and
-    ``observe`` take reports, at once.
+    ``observe`` take reports, at once; ``identities`` is told the UIDs of objects that are read or made by name.
     """
 
     def __init__(
@@ -94,8 +98,10 @@ class Performer:
         observe: Callable[[Sequence[Observation]], None] = lambda _: None,
         threads: Executor | None = None,
         turn: asyncio.Lock | None = None,
+        identities: KnownIdentities | None = None,
     ) -> None:
-        self._client = client
+        self._identities = identities or KnownIdentities()
+        self._client, self._scale_client = client, client.apart()
         self._clock = clock
         self._resources = resources or Resources(client)
         self._stores = stores
@@ -129,12 +135,8 @@ class Performer:
                 return self._emit(events)
             case Observe(observations=observations):
                 return self._observe(observations)
-            case Get(watched=True):
-                return self._watched(action, await self._caught_up(action))
-            case List(watched=True):
-                stores = await self._caught_up(action)
-                async with self._turn:
-                    return self._all_watched(action, stores)
+            case Get(watched=True) | List(watched=True) | ReadStores():
+                return await self._read_stores(action)
             case Get() | GetWhole() | Preview():
                 return await self._get(action)
             case List():
@@ -153,7 +155,7 @@ class Performer:
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
                 call = call_of(action, await self._resources.of_name(name))
-                return read_scale(decoded(await self._client.call(call), dict[str, Any], call))
+                return read_scale(decoded(await self._scale_client.call(call), dict[str, Any], call))
             case GetMetric() | QueryPrometheus():
                 return await self._metric(action)
             case RankOptions():
@@ -172,7 +174,11 @@ class Performer:
         resource = await self._resources.of_kind(action.kind, action.api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)
-        return _object(answer.body, resource) if isinstance(action, Get) else decoded(answer, dict[str, Any], call)
+        if not isinstance(action, Get):
+            return decoded(answer, dict[str, Any], call)
+        found = _object(answer.body, resource)
+        self._identities.note(resource.kind, action.namespace, action.name, found.metadata.uid)
+        return found
 
     async def _list(self, action: List) -> list[KubeObject]:
         resource = await self._resources.of_kind(action.kind, action.api_version)
@@ -219,7 +225,11 @@ class Performer:
         answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
             return None
-        return decoded(answer, _Written, call).metadata.resource_version or None
+        written = decoded(answer, _Written, call).metadata
+        if isinstance(action, Create):
+            of = action.object.metadata
+            self._identities.note(resource.kind, of.namespace, of.name, written.uid)
+        return written.resource_version or None
 
     # -- what the watches have brought -------------------------------------------------------------------------------
 
@@ -228,6 +238,15 @@ class Performer:
         stores = self._need(self._stores, action)
         await stores.caught_up()
         return stores
+
+    async def _read_stores(self, action: Get | List | ReadStores) -> Any:
+        stores = await self._caught_up(action)
+        if isinstance(action, Get):
+            return self._watched(action, stores)
+        async with self._turn:
+            if isinstance(action, List):
+                return self._all_watched(action, stores)
+            return action.read(stores) if stores.settled else None
 
     def _watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
         found = stores.get(action.kind, action.namespace, action.name)

@@ -386,6 +386,8 @@ def test_estimates_are_counted() -> None:
     assert functions.count("scaleUp:estimate") == 2
     assert functions.index("scaleUp:buildPodEquivalenceGroups") < functions.index("scaleUp:estimate")
     assert [each.value for each in found if each.name.endswith("overflowing_controllers_count")] == [0]
+    skipped = [(each.value, each.labels) for each in found if each.name.endswith("skipped_pods_count")]
+    assert skipped == [(0, {"requestor": "filter-out-pod-list-processor"})]
 
 
 def test_pods_that_no_cache_has_room_for_are_counted() -> None:

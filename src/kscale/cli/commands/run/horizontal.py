@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, GoCommand, Idle
+from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle
 from kscale.cli.hpa_options import ControllerFlags, hpa_duration
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
@@ -35,10 +35,9 @@ class _Horizontal(GoCommand):
     refused: ClassVar[dict[str, str]] = {
         "horizontal-pod-autoscaler-use-rest-clients": "it was removed in Kubernetes 1.25",
         "controllers": _OTHERS,
-        **KLOG_REFUSED,
     }
-    off = KLOG_OFF
     idle: ClassVar[Mapping[str, Idle]] = {
+        **KLOG_IDLE,
         "horizontal-pod-autoscaler-upscale-delay": _NO_EFFECT,
         "horizontal-pod-autoscaler-downscale-delay": _NO_EFFECT,
     }

@@ -15,7 +15,7 @@ from kscale.cli.process import run_program
 from kscale.cli.process_flags import ProcessFlags, host_name, positive_seconds
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags
+from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.vpa.admission.review import MAX_BODY
@@ -40,8 +40,7 @@ AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel
 class COMMAND(GoCommand):
     """Its flags are upstream's."""
 
-    refused = REFUSED
-    off = OFF
+    idle = IDLE
 
 
 @dataclass

@@ -20,7 +20,7 @@ from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.recommend_options import setting_of
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
@@ -96,10 +96,9 @@ RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS,
 class COMMAND(GoCommand):
     """Its flags are upstream's, and those of strategies and plans."""
 
-    refused = REFUSED
-    off = OFF
     idle: ClassVar[Mapping[str, Idle]] = {
-        "min-checkpoints": Idle("--update-worker-count says how many are written at least, as upstream", read_int)
+        **IDLE,
+        "min-checkpoints": Idle("--update-worker-count says how many are written at least, as upstream", read_int),
     }
 
 

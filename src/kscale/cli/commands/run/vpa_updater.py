@@ -15,7 +15,7 @@ from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.vpa.options import UpdaterOptions
 
 __all__ = ["COMMAND", "command"]
@@ -48,8 +48,7 @@ UpdaterFlags: Any = flags_of("UpdaterFlags", UpdaterOptions, _HELPS, panel=PANEL
 class COMMAND(GoCommand):
     """Its flags are upstream's."""
 
-    refused = REFUSED
-    off = OFF
+    idle = IDLE
 
 
 @dataclass
