@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -38,8 +38,8 @@ SERVICE: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "w"
 class V1Deployment:
     """Has the shape of a kubernetes client's model."""
 
-    attribute_map = {"metadata": "metadata", "spec": "spec"}
-    openapi_types = {"metadata": "V1ObjectMeta", "spec": "V1DeploymentSpec"}
+    attribute_map: ClassVar = {"metadata": "metadata", "spec": "spec"}
+    openapi_types: ClassVar = {"metadata": "V1ObjectMeta", "spec": "V1DeploymentSpec"}
 
     def __init__(self) -> None:
         self.metadata, self.spec = DEPLOYMENT["metadata"], DEPLOYMENT["spec"]
