@@ -10,7 +10,7 @@ from kscale.effects import Moment, to_text
 from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.base import ResourceList
 from kscale.objects.keda import is_paused
-from kscale.objects.vpa import RecommendedContainerResources, container_policy, controlled_values
+from kscale.objects.vpa import ContainerPolicies, RecommendedContainerResources, container_policy
 from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice.feed import Feed
 from kscale.vpa.advice.records import (
@@ -276,7 +276,7 @@ def _patch(item: Workload, name: str, advised: Advised, limit_ranges: LimitRange
         requests[CPU] = cpu_quantity(advised.cpu_request)
     if advised.memory_request is not None:
         requests[MEMORY] = memory_quantity(advised.memory_request)
-    if controlled_values(name, item.vpa.spec.resource_policy) == "RequestsOnly":
+    if ContainerPolicies(item.vpa.spec.resource_policy).controlled_values(name) == "RequestsOnly":
         capped = {
             resource: limits[resource] if resource in limits and limits[resource] < amount else amount
             for resource, amount in requests.items()
