@@ -88,8 +88,8 @@ def _of_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
 
 
 def _of_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
-    if errors := replica_errors(obj):
-        return [Refusal("spec", text) for text in errors]
+    if texts := replica_errors(obj):
+        return [Refusal("spec", text) for text in texts]
     generated = hpa_of(data)
     if not generated["spec"]["metrics"]:
         return []  # without a metric whose target is known there is no HPA to check

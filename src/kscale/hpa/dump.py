@@ -93,13 +93,13 @@ class Dump:
     problems: list[Problem] = field(default_factory=list)
     total: int = 0
     list_number: int = 0
-    external_lists: ExternalLists = field(default_factory=ExternalLists)
     scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    paused: dict[str, Pause] = field(default_factory=dict)
     usage: list[PodUsage | list[PodMetrics]] = field(default_factory=list)
     known_scales: dict[str, Scale | ApiError] | None = None
     known_mapper: RESTMapper | None = None
     unanswered: list[str] | None = None
+    paused: dict[str, Pause] = field(default_factory=dict)
+    external_lists: ExternalLists = field(default_factory=ExternalLists)
 
     def mapper(self) -> RESTMapper:
         """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""

@@ -218,7 +218,7 @@ def pause_of(scaled: Mapping[str, Any]) -> Pause | None:
     Upstream: ``NeedToBePausedByAnnotation`` and ``handlePause`` of KEDA's operator. The annotations for one direction
     (``paused-scale-in``, ``paused-scale-out``) keep the HPA (:func:`hpa_of`).
     """
-    annotations = (scaled.get("metadata") or {}).get("annotations")
+    annotations = (scaled.get("metadata") or {}).get("annotations") or {}
     if not is_paused(annotations):
         return None
     text = None if PAUSED_REPLICAS not in annotations else str(annotations[PAUSED_REPLICAS])

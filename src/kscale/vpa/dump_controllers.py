@@ -139,7 +139,10 @@ def custom_workloads_of(cluster: Objects) -> list[CustomWorkload]:
 
 
 def controllers_of(cluster: Objects) -> Controllers:
-    """Return the controllers of a cluster, with the scales of the custom kinds that own some of them."""
+    """Return the controllers of a cluster, with the scales of the custom kinds that own some of them.
+
+    Upstream: ``target/controller_fetcher/controller_fetcher.go``.
+    """
     scales = DumpScales(cluster)
     objects = (item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
     return Controllers(objects, mapper=scales.mapper, scales=scales)
