@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kscale.capacity.catalogue.types import ARCHITECTURES
 from kscale.objects.core import Node, NodeSelector, Pod
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.snapshot.cluster import Cluster
 
-__all__ = ["Architectures", "arch_of", "architectures_of"]
+__all__ = ["ARCHITECTURES", "Architectures", "arch_of", "architectures_of"]
+
+ARCHITECTURES = ("amd64", "arm64")
 
 _KEYS = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
 

@@ -148,7 +148,7 @@ class GroupSource(OptionGroup):
         options = (("--region", self.region), ("--zone", self.zone), ("--spot", self.spot), ("--arch", self.arch))
         for option, value in options:
             if value and not self._offers_types(untyped):
-                needs = "--catalogue, and no -g" if untyped is Untyped.ALL else "--instance-type"
+                needs = "--instance-type" + (", or --catalogue without -g" if untyped is Untyped.ALL else "")
                 raise typer.BadParameter(f"{option} needs {needs}", param_hint=option)
         no_types = self.catalogue is not None and self.groups_file is None and not self.instance_type
         if no_types and untyped is Untyped.REFUSED:

@@ -50,8 +50,8 @@ class JobOutcomes:
         api.listen("Pod", self._pods)
 
     def uses(self) -> list[JobUse]:
-        """Return what became of each job, those that ended before the beginning apart."""
-        return [self._use(job) for job in self._jobs.values()]
+        """Return what became of each job by name, those that ended before the beginning apart."""
+        return [self._use(job) for job in sorted(self._jobs.values(), key=lambda job: job.key)]
 
     def _use(self, job: _Job) -> JobUse:
         return JobUse(

@@ -19,6 +19,12 @@ _CORES = "_cores"
 Column = NDArray[np.int64] | NDArray[np.float64] | list[str]
 
 
+def _column(name: str, values: list[Any]) -> Column:
+    if values and isinstance(values[0], str):
+        return values
+    return np.array(values, np.float64) if name.endswith(_CORES) else np.array(values, np.int64)
+
+
 class Timeline:
     """Rows as they come, by named columns: counts (int64), amounts of cores (float64) or texts.
 
@@ -38,12 +44,7 @@ class Timeline:
 
     def columns(self) -> dict[str, Column]:
         """All of it."""
-        return {
-            name: values
-            if values and isinstance(values[0], str)
-            else np.array(values, np.float64 if name.endswith(_CORES) else np.int64)
-            for name, values in self._rows.items()
-        }
+        return {name: _column(name, values) for name, values in self._rows.items()}
 
     def write(self, path: Path) -> None:
         """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.errors.MissingExtraError` without the

@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
+from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.machine import Kept, Machine
 from kscale.capacity.catalogue.overhead import Overhead
 from kscale.capacity.catalogue.table import constrained_cores
-from kscale.capacity.catalogue.types import ARCHITECTURES, Catalogue, InstanceType
+from kscale.capacity.catalogue.types import Catalogue, InstanceType
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escaped, from_dict
 from kscale.objects.quantity import Quantity

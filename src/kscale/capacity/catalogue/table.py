@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.machine import Kept, gpu_resource
 from kscale.capacity.catalogue.overhead import Overhead, allocatable
-from kscale.capacity.catalogue.types import ARCHITECTURES, DEFAULT_PODS, Catalogue, InstanceType
+from kscale.capacity.catalogue.types import DEFAULT_PODS, Catalogue, InstanceType
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escaped
 from kscale.objects.quantity import Quantity, QuantityError

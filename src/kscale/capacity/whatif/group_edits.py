@@ -66,9 +66,9 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
         for group in added:
             if group.id in taken:
                 raise InputError(f'there is a node group "{group.id}" already')
-            if lost := zones_of(group, world, ()) & world.lost_zones:
+            if zones := zones_of(group, world, ()) & world.lost_zones:
                 raise InputError(
-                    f'node group {group.id}: zone "{min(lost)}" is lost (lose: {{rebuy: true}} buys there)'
+                    f'node group {group.id}: zone "{min(zones)}" is lost (lose: {{rebuy: true}} buys there)'
                 )
             groups.append(group)
     return replace(

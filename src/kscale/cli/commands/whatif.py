@@ -148,8 +148,8 @@ def _table(rows: Sequence[ScenarioRow], baselines: Mapping[str, ScenarioRow]) ->
         return Table(_COLUMNS, cells)
     waited = [None if row.pending_seconds is None else seconds(row.pending_seconds) for row in rows]
     columns = (*_COLUMNS[:-2], WAITED, *_COLUMNS[-2:])
-    rows = [[*row[:-2], each, *row[-2:]] for row, each in zip(cells, waited, strict=True)]
-    return Table(columns, rows)
+    wider = [[*cell[:-2], each, *cell[-2:]] for cell, each in zip(cells, waited, strict=True)]
+    return Table(columns, wider)
 
 
 def seconds(value: float) -> Cell:
