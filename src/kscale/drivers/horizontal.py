@@ -189,8 +189,9 @@ class HorizontalController:
         there was no time for are due at once."""
         over = moment(ended, "ended")
         self.kept.put(found.keys, found.histories, found.rest)
-        for keys, end in self._by_end(found):
-            self._queue.done_until(keys, self._next_sync(end), over, within=self._within)
+        period = self.options.sync_period_ns
+        for keys, end in reversed(self._by_end(found)):
+            self._queue.done_until(keys, self._next_sync(end), over, within=self._within, period=period)
         for key in found.unfinished:
             self._queue.add(key, over)
             self._queue.done(key, over)

@@ -25,7 +25,7 @@ class WorkQueue:
     :meth:`done`. ``metrics`` is told of all that happens. Single owner: not for use from several threads at once.
     """
 
-    __slots__ = ("_due", "_heap", "_number", "_ready", "_times", "_unclean", "_working", "metrics")
+    __slots__ = ("_due", "_heap", "_number", "_ready", "_sizes", "_times", "_unclean", "_working", "metrics")
 
     def __init__(self, name: str) -> None:
         self.metrics = QueueMetrics(name)
@@ -35,6 +35,7 @@ class WorkQueue:
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, int, Sequence[str]]] = []  # (due, order of adding, keys), void where not in _due
         self._times: list[int] = []  # the different times in the heap, ascending
+        self._sizes: dict[int, int] = {}  # by them, how many keys are to become ready
         self._number = 0
 
     @property
@@ -47,6 +48,7 @@ class WorkQueue:
         self._due = {key: due + by for key, due in self._due.items()}
         self._heap = [(due + by, number, keys) for due, number, keys in self._heap]
         self._times = [due + by for due in self._times]
+        self._sizes = {due + by: size for due, size in self._sizes.items()}
         self.metrics.clock_set(by)
 
     def add(self, key: str, now: datetime | Moment) -> None:
@@ -59,38 +61,49 @@ class WorkQueue:
         if key not in self._working:
             self._ready.append(key)
 
-    def add_after(self, key: str, due: datetime | Moment, *, within: int = 0) -> None:
+    def add_after(self, key: str, due: datetime | Moment, *, within: int = 0, period: int = 0) -> None:
         """Make a key ready at ``due``; one that already waits keeps the earlier time.
 
-        ``within``: it may become ready so many nanoseconds later, together with others.
+        ``within``: it may become ready so many nanoseconds later, together with others; ``period``: after which keys
+        become ready again.
         """
         due = moment(due, "due")
         self.metrics.retried()
         known = self._due.get(key)
         if known is not None and known <= due + within:
             return
-        due = self._joined(due, within)
+        due = self._joined(due, within, period)
         self._due[key] = due
         self._push(due, (key,))
 
-    def _joined(self, due: Moment, within: int) -> Moment:
-        """Return the first time from ``due`` on at which others become ready, if it is ``within`` reach."""
-        if not within:
+    def _joined(self, due: Moment, within: int, period: int) -> Moment:
+        """Return when a key may become ready together with others, ``within`` so many nanoseconds from ``due`` on.
+
+        Keys wait for several others that are further ahead, now or a ``period`` later, so that those that were apart
+        come together again. Only up to whole multiples of the period: else keys could follow each other for ever.
+        """
+        times, at = self._times, bisect_left(self._times, due)
+        if at < len(times) and times[at] <= due + within:
+            return times[at]
+        if not within or not period:
             return due
-        at = bisect_left(self._times, due)
-        return self._times[at] if at < len(self._times) and self._times[at] <= due + within else due
+        reach = due + period // 2
+        ahead = [(each, each) for each in times[at:] if each <= reach]
+        ahead += [(each, each + period) for each in times[bisect_left(times, due - period) :] if each <= reach - period]
+        several = any(self._sizes[each] > 1 and then // period == due // period for each, then in ahead)
+        return due + within if several else due
 
     def _push(self, due: Moment, keys: Sequence[str]) -> None:
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, keys))
-        at = bisect_left(self._times, due)
-        if at == len(self._times) or self._times[at] != due:
+        if due not in self._sizes:
             insort(self._times, due)
+        self._sizes[due] = self._sizes.get(due, 0) + len(keys)
 
     def _pop(self) -> tuple[Moment, Sequence[str]]:
         due, _, keys = heapq.heappop(self._heap)
         if not self._heap or self._heap[0][0] != due:
-            self._times.pop(0)
+            del self._sizes[self._times.pop(0)]
         return due, keys
 
     def take(self, now: datetime | Moment) -> str | None:
@@ -147,11 +160,11 @@ class WorkQueue:
             self._ready.append(key)
 
     def done_until(
-        self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment, *, within: int = 0
+        self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment, *, within: int = 0, period: int = 0
     ) -> None:
-        """Work on different keys is over, each of which is to be ready again at ``due``, or ``within`` so many
-        nanoseconds of it: :meth:`add_after` and :meth:`done` of one after the other."""
-        due, time = self._joined(moment(due, "due"), within), moment(now)
+        """Work on different keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and
+        :meth:`done` of one after the other, with ``within`` and ``period`` as there."""
+        due, time = self._joined(moment(due, "due"), within, period), moment(now)
         waiting = self._due
         later = keys if waiting.keys().isdisjoint(keys) else [key for key in keys if waiting.get(key, due + 1) > due]
         if later:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -146,3 +148,49 @@ def test_work_is_over_for_all_as_for_one_by_one() -> None:
         assert queue.take_all(now) == ["b"]
         assert queue.take_all(NOW + 9 * SECOND) == ["sooner"]
         assert queue.take_all(due) == ["c"]
+
+
+def rounds(offsets: dict[str, float], takes: float, until: int, *, each: int = 2) -> list[tuple[int, list[str]]]:
+    """Return the rounds that take all that is ready: (when they end, which keys).
+
+    Keys, ``each`` of so many, become ready again 15 s after their work ended, or up to 1.5 s later together with
+    others. A round takes so many seconds.
+    """
+    queue, found = WorkQueue("q"), []
+    start = NOW // (15 * SECOND) * 15 * SECOND
+    for key, offset in offsets.items():
+        for number in range(each):
+            queue.add_after(f"{key}{number}", start + int(offset * SECOND))
+    while (due := queue.next_due()) is not None and due < start + until * SECOND:
+        at = max(due, found[-1][0] if found else due)
+        keys = queue.take_all(at)
+        end = at + int(takes * SECOND)
+        queue.done_until(keys, end + 15 * SECOND, end, within=1_500_000_000, period=15 * SECOND)
+        found.append((end, sorted({key[0] for key in keys})))
+    return found
+
+
+@pytest.mark.parametrize("takes", [0.0, 0.3])
+def test_keys_that_are_apart_come_together(takes: float) -> None:
+    found = rounds({"a": 0, "b": 0.4, "c": 3, "d": 6.5}, takes, 300)
+    assert [keys for _, keys in found[-8:]] == [["a", "b", "c", "d"]] * 8
+    last: dict[str, int] = {}
+    for end, keys in found:
+        for key in keys:
+            wait = end - last.get(key, end - int((15 + takes) * SECOND))
+            assert (15 + takes) * SECOND <= wait <= (16.5 + 3 * takes) * SECOND
+            last[key] = end
+    assert {later - earlier for (earlier, _), (later, _) in pairwise(found[-8:])} == {int((15 + takes) * SECOND)}
+
+
+def test_nobody_waits_for_a_single_key_that_is_far() -> None:
+    found = rounds({"a": 0, "b": 5}, 0.0, 300, each=1)
+    assert [keys for _, keys in found[-4:]] == [["a"], ["b"], ["a"], ["b"]]
+    found = [end for end, keys in found if keys == ["a"]]
+    assert {later - earlier for earlier, later in pairwise(found)} == {15 * SECOND}
+
+
+def test_keys_do_not_follow_each_other_for_ever() -> None:
+    """Of three that are as far from each other one keeps its time."""
+    found = rounds({"a": 0, "b": 5, "c": 10}, 0.0, 600)
+    assert [keys for _, keys in found[-4:]] == [["a", "b", "c"]] * 4
