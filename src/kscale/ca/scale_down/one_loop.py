@@ -20,6 +20,7 @@ from kscale.ca.simulated import check_csi_nodes, snapshot_of
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -28,6 +29,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["scale_down"]
 
 
+@typed
 def scale_down(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],

@@ -42,6 +42,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -53,6 +54,7 @@ ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus | Delete
 """What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
 
 
+@typed
 def scale_up(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
@@ -83,6 +85,7 @@ def scale_up(
     return done.value.with_events(done.events).remembering(described)
 
 
+@typed
 def scale_up_steps(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],

@@ -29,6 +29,7 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -37,6 +38,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["run_once", "run_once_steps"]
 
 
+@typed
 def run_once(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
@@ -73,6 +75,7 @@ def run_once(
     return report
 
 
+@typed
 def run_once_steps(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
