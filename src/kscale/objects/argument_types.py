@@ -66,7 +66,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
         nonlocal checks
         if checks is None:
             checks = _checks_of(function)
-            names[:] = signature(function).parameters
+            names[:] = _positional(function)
         for name, value in zip(names, args, strict=False):
             if name in checks and (problem := _problem(name, value, checks[name])) is not None:
                 raise _error(function, args, kwargs, problem)
@@ -90,11 +90,17 @@ def _error(
     function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], problem: tuple[str, Any, str]
 ) -> Exception:
     """The error of a problem; of a moment that is none, first that."""
-    for name, value in {**dict(zip(signature(function).parameters, args, strict=False)), **kwargs}.items():
+    for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
         if name == "now" and value is not None:
             moment(value)
     path, value, expected = problem
     return ArgumentError(path, _shown(value), expected, type(value).__name__)
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that positional arguments belong to; those of ``*args`` have none."""
+    by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return [name for name, each in signature(function).parameters.items() if each.kind in by_position]
 
 
 def _problem(path: str, value: Any, check: _Type) -> tuple[str, Any, str] | None:

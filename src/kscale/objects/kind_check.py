@@ -31,8 +31,8 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
     """
     _, expected = kind_of(type_) or ("", type_.__name__)
     if isinstance(value, KubeObject):
-        own = kind_of(type(value)) or ("", type(value).__name__)
-        kind, version = value.kind or own[1], value.api_version
+        _, own = kind_of(type(value)) or ("", type(value).__name__)
+        kind, version = value.kind or own, value.api_version
         key = value.key
     else:
         kind, version = value.get("kind") or expected, value.get("apiVersion") or ""
