@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from kscale.ca.state import LoopState, RememberedTarget
+from kscale.effects import Moment
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -31,11 +32,12 @@ def described_targets(groups: Iterable[object]) -> dict[str, int | None]:
 
 
 def recall_targets(
-    groups: Groups | Iterable[NodeGroup], cluster: Cluster | Snapshot, state: LoopState | None
+    groups: Groups | Iterable[NodeGroup], cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
 ) -> Groups | Iterable[NodeGroup]:
     """Return the groups with the remembered target sizes of those whose scale-up is under way.
 
-    A description with another target size than that which the earlier loop read says something new, and counts.
+    A scale-up is under way until its nodes have come or should have come. A description with another target size than
+    that which the earlier loop read says something new, and counts.
     :class:`Groups` are what a cloud tells, and stay as they are.
     """
     if isinstance(groups, Groups) or state is None or not state.targets:
@@ -46,7 +48,10 @@ def recall_targets(
     coming = {
         name: remembered.target
         for name, remembered in state.targets.items()
-        if name in requests and name in described and described[name] in (None, remembered.described)
+        if name in requests
+        and requests[name].expected_add_time >= now
+        and name in described
+        and described[name] in (None, remembered.described)
     }
     if not coming:
         return groups

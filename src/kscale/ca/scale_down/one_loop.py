@@ -79,7 +79,7 @@ def scale_down(
             snapshot = place_buffer_pods(snapshot, now=at, options=options, profile=inputs.profile)
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state), at, options, before)
+    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state, at), at, options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 

@@ -78,7 +78,7 @@ def scale_up(
     if not isinstance(groups, Groups):
         groups = [*groups]
     described = {} if isinstance(groups, Groups) else described_targets(groups)
-    known = recall_targets(groups, cluster, state)
+    known = recall_targets(groups, cluster, state, moment(now))
     steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
     given = inputs.expander_input if inputs is not None else None
     done = as_if_done(steps, now=moment(now), respond=respond_with(given, rank))

@@ -65,7 +65,7 @@ def run_once(
     if not isinstance(groups, Groups):
         groups = [*groups]
     described = {} if isinstance(groups, Groups) else described_targets(groups)
-    known = recall_targets(groups, snapshot, state)
+    known = recall_targets(groups, snapshot, state, now)
     steps = run_once_steps(snapshot, known, now=now, options=options, state=state, inputs=given)
     respond = answering(snapshot, has_instance or {}, respond_with(given.expander_input, rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
