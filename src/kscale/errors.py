@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
+    "ArgumentError",
     "BoundError",
     "ConcurrentUseError",
     "InputError",
@@ -57,6 +58,27 @@ class InputError(KscaleError, ValueError):
         self.problems: tuple[Problem, ...] = tuple(problems)
         self.total = total
         super().__init__("\n".join(map(str, self.problems)))
+
+
+class ArgumentError(InputError, TypeError):
+    """An argument of another type than the function takes. It is an InputError and a TypeError.
+
+    ``problems[0].field`` names the argument; the message says what it may be and which type it has.
+    """
+
+    def __init__(self, name: str, value: str, expected: str, received: str) -> None:
+        super().__init__(Problem(f"{name} is {value}, not {expected} (got {received})"))
+        self.problems = (Problem(self.problems[0].message, field=name),)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored_error, (str(self), self.problems)
+
+
+def _restored_error(text: str, problems: tuple[Problem, ...]) -> ArgumentError:
+    error = ArgumentError.__new__(ArgumentError, text)
+    error.args = (text,)
+    error.problems, error.total = problems, 0
+    return error
 
 
 class UnreadableObjectError(InputError):

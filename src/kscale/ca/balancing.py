@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
+from kscale.objects.argument_types import typed
 
 __all__ = ["GroupSize", "ScaleUpInfo", "balance"]
 
@@ -37,6 +38,7 @@ class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
         return f"{{{self.group} {self.current}->{self.new} (max: {self.max})}}"
 
 
+@typed
 def balance(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
     """Gives each of ``new_nodes`` to the smallest group that has room.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kscale.errors import KscaleError
+from kscale.objects.argument_types import typed
 from kscale.objects.names import go_quote
 
 __all__ = [
@@ -76,6 +77,7 @@ class AutoscalerError(KscaleError):
         return ErrorRecord(type=self.type, message=self.message)
 
 
+@typed
 def combine(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:
     """One error for several ``errors``: the first by (type, message), bare, then the others quoted; the type is the
     first's."""

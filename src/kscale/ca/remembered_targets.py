@@ -6,12 +6,12 @@ said before, or leaves the size to the number of nodes. Until the nodes have com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from kscale.ca.state import LoopState, RememberedTarget
+from kscale.effects import Moment
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -20,23 +20,24 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["described_targets", "recall_targets", "remember_targets"]
 
 
-def described_targets(groups: Sequence[NodeGroup | Mapping[str, Any]]) -> dict[str, int | None]:
+def described_targets(groups: Iterable[object]) -> dict[str, int | None]:
     """Return the target size that each group's description has, by id; None where it has none."""
-    return {
-        group.id if isinstance(group, NodeGroup) else group.get("id", ""): group.target_size
-        if isinstance(group, NodeGroup)
-        else group.get("targetSize")
-        for group in groups
-        if isinstance(group, (NodeGroup, Mapping))
-    }
+    described: dict[str, int | None] = {}
+    for group in groups:
+        if isinstance(group, NodeGroup):
+            described[group.id] = group.target_size
+        elif isinstance(group, Mapping):
+            described[group.get("id", "")] = group.get("targetSize")
+    return described
 
 
 def recall_targets(
-    groups: Groups | Iterable[NodeGroup | Mapping[str, Any]], cluster: Cluster | Snapshot, state: LoopState | None
-) -> Groups | Iterable[NodeGroup | Mapping[str, Any]]:
+    groups: Groups | Iterable[NodeGroup], cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
+) -> Groups | Iterable[NodeGroup]:
     """Return the groups with the remembered target sizes of those whose scale-up is under way.
 
-    A description with another target size than that which the earlier loop read says something new, and counts.
+    A scale-up is under way until its nodes have come or should have come. A description with another target size than
+    that which the earlier loop read says something new, and counts.
     :class:`Groups` are what a cloud tells, and stay as they are.
     """
     if isinstance(groups, Groups) or state is None or not state.targets:
@@ -47,7 +48,10 @@ def recall_targets(
     coming = {
         name: remembered.target
         for name, remembered in state.targets.items()
-        if name in requests and name in described and described[name] in (None, remembered.described)
+        if name in requests
+        and requests[name].expected_add_time >= now
+        and name in described
+        and described[name] in (None, remembered.described)
     }
     if not coming:
         return groups

@@ -26,6 +26,7 @@ from kscale.effects import (
     duration,
     moment,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
 
@@ -73,6 +74,7 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
         return {name: max(0, groups[name].size - count) for name, count in gone.items()}
 
 
+@typed
 def repair_steps(
     state: ClusterStateRegistry, groups: Groups, *, now: datetime | Moment, options: AutoscalingOptions | None = None
 ) -> StepsOf[Repairing, Repair]:

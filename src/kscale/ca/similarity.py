@@ -13,6 +13,7 @@ from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.options import AutoscalingOptions
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity
@@ -277,6 +278,7 @@ def _details(one: TemplateProfile, other: TemplateProfile, comparator: Comparato
     )
 
 
+@typed
 def similar(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
     """Whether nodes made from ``one`` template and the ``other`` are alike enough to share a scale-up (``comparator``:
     upstream's default one without it)."""
@@ -288,6 +290,7 @@ def similar(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | Non
     return msgspec.structs.replace(verdict, details=_details(ours, theirs, comparator))
 
 
+@typed
 def find_similar(
     group: str,
     groups: Sequence[str],

@@ -22,6 +22,7 @@ from kscale.ca.state_version_1 import upgraded
 from kscale.effects import Moment, moment
 from kscale.effects.moments import Count, Nanoseconds
 from kscale.errors import StateError
+from kscale.objects.argument_types import typed
 
 __all__ = [
     "LoopState",
@@ -157,18 +158,21 @@ class LoopState(
         return state
 
 
+@typed
 def cleared(state: LoopState) -> LoopState:
     """A state in which no node is unneeded: what an unhealthy cluster leaves. Taints of old say nothing any more."""
     memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)
 
 
+@typed
 def restarted(state: LoopState) -> LoopState:
     """What a new process may go on with: nobody carries on deletions that an earlier one began, and the marks that it
     left on nodes are to be removed."""
     return msgspec.structs.replace(state, deletions=Deletions(), taints_cleaned=False)
 
 
+@typed
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
     """After a group changed at ``time``; ``kind``: ``scale_up``, ``scale_down`` or ``scale_down_failure`` (for local
     delays)."""

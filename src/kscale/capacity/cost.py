@@ -17,6 +17,7 @@ from kscale.capacity.groups import members_of
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.capacity.prices import price_of
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.requests import CPU, MEMORY
 from kscale.records import Record
@@ -95,6 +96,7 @@ class CostReport(Record, frozen=True):
     ideal: IdealMix | None = None
 
 
+@typed
 def cost(
     cluster: Cluster,
     groups: Iterable[NodeGroup] = (),
@@ -140,6 +142,7 @@ def cost(
     )
 
 
+@typed
 def ideal_mix(
     cluster: Cluster,
     offers: Sequence[NodeGroup],

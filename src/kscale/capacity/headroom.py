@@ -13,6 +13,7 @@ from kscale._native import _removals
 from kscale.capacity.fit import rejected, with_pod_claims, with_volume_claims
 from kscale.capacity.losses import ZONE, Loss, PairLosses, check_zone_label, losses, named_losses, pair_losses, repaired
 from kscale.objects.apps import StatefulSet
+from kscale.objects.argument_types import typed
 from kscale.objects.batch import CronJob
 from kscale.objects.core import Pod, PodStatus
 from kscale.objects.meta import KubeObject
@@ -74,6 +75,7 @@ class HeadroomReport(Record, frozen=True):
     unmodelled: list[str] = msgspec.field(default_factory=list)
 
 
+@typed
 def headroom(
     snapshot: Snapshot,
     pod: Pod | KubeObject | Sequence[KubeObject] | None = None,
@@ -125,6 +127,7 @@ def headroom(
     )
 
 
+@typed
 def lost(
     cluster: Cluster,
     texts: Sequence[str],
@@ -221,6 +224,7 @@ def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], s
     return dict(Counter(placed.placement.values())), rejected(placed.snapshot_after, placed.unschedulable_records)[1]
 
 
+@typed
 def more_of(snapshot: Snapshot, pod: Pod) -> int:
     """How many more pods like this one fit on nodes that exist, placed one after the other (a million at most)."""
     # Where a pod that runs already is says nothing of where others like it may go.

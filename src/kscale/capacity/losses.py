@@ -17,6 +17,7 @@ from kscale.capacity.groups import members_of
 from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
 from kscale.capacity.mix import MixOptions, mix, offers_of
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.session import Session
@@ -128,6 +129,7 @@ class _Pods:
         return Loss(name=name, pods=pods, homeless=homeless, first=named)
 
 
+@typed
 def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> list[Loss]:
     """What each loss of nodes would do, each on its own; DaemonSet and mirror pods go with their node. ``parts``: the
     name of each loss, and the numbers of its nodes in ``snapshot.nodes``.
@@ -143,6 +145,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     return [pods.told(name, count, without, some) for (name, _), count, without, some in rows]
 
 
+@typed
 def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
     """Raises InputError for a ``zone_label`` that was chosen and that no node has; without zones the usual one
     (:data:`ZONE`) is on none."""
@@ -151,6 +154,7 @@ def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
         raise InputError(Problem(f'no node has the label "{zone_label}"', field="zone_label"))
 
 
+@typed
 def named_losses(
     snapshot: Snapshot, texts: Iterable[str], groups: Iterable[NodeGroup] = (), *, zone_label: str = ZONE
 ) -> list[tuple[str, list[int]]]:
@@ -184,6 +188,7 @@ def named_losses(
     return found
 
 
+@typed
 def pair_losses(snapshot: Snapshot) -> PairLosses:
     """Every pair of nodes. Pods look for a place as :func:`losses` says, those of a node from behind it on.
 
@@ -256,6 +261,7 @@ def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dic
     return landing, alone, bound
 
 
+@typed
 def repaired(
     cluster: Cluster,
     loss: Loss,

@@ -101,7 +101,7 @@ def report_scale_down(
     observed = snapshot
     if options.capacity_buffer_pod_injection_enabled and not options.legacy:
         snapshot = place_buffer_pods(snapshot, now=moment(now), options=options)
-    groups = Groups.of(recall_targets(node_groups, snapshot, state), snapshot.columns.objects)
+    groups = Groups.of(recall_targets(node_groups, snapshot, state, moment(now)), snapshot.columns.objects)
     deleting, draining = list(deleting), list(draining)
     for name in draining:
         if name in deleting:

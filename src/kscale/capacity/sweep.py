@@ -22,6 +22,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from kscale.objects.argument_types import typed
+
 __all__ = ["Done", "Reference", "Shared", "sweep"]
 
 S = TypeVar("S")
@@ -123,6 +125,7 @@ def _part(
     return [answer for scenario in scenarios for answer in _part(function, base, [scenario])]
 
 
+@typed
 def sweep(
     function: Callable[[Any, list[S]], Iterable[R]],
     scenarios: Iterable[S],

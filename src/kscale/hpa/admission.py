@@ -17,6 +17,7 @@ from kscale.hpa.given import plain
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.v1_conversion import from_v1, strip_annotations
 from kscale.hpa.validation import validate, validate_status
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerStatus,
@@ -59,6 +60,7 @@ class Admission(msgspec.Struct, frozen=True):
     defaulted: HorizontalPodAutoscaler | None = None
 
 
+@typed
 def admit(
     data: object,
     old: object = None,

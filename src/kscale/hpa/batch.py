@@ -49,6 +49,7 @@ from kscale.hpa.running import Running
 from kscale.hpa.scale_target import TargetScale
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.collector import collector_paused
@@ -107,6 +108,7 @@ class Reconciled:
     slow: Sequence[str] = ()
 
 
+@typed
 def reconcile_all(
     hpas: Sequence[HorizontalPodAutoscaler],
     kept: KeptStates,

@@ -18,6 +18,7 @@ from kscale.hpa.encode import Observed, choose
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState
+from kscale.objects.argument_types import typed
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.collector import collector_paused
 
@@ -25,6 +26,7 @@ __all__ = ["decide"]
 
 
 @collector_paused()
+@typed
 def decide(
     hpas: Sequence[Any],
     scales: Scales,

@@ -40,6 +40,7 @@ from kscale.hpa.reconcile import Reconciling, reconcile
 from kscale.hpa.records import Known, Reconciliation
 from kscale.hpa.scale_target import TargetScale
 from kscale.hpa.state import ControllerState
+from kscale.objects.argument_types import typed
 
 __all__ = ["BRANCHES", "REASONS", "Decisions", "Origin", "decide_columns", "decided_again"]
 
@@ -303,6 +304,7 @@ class Decisions:
         return self.origin
 
 
+@typed
 def decide_columns(
     given: Encoded, memory: Memory, *, now: datetime | Moment, options: HPAOptions | None = None, threads: int = 1
 ) -> Decisions:

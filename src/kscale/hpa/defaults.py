@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerBehavior,
@@ -27,6 +28,7 @@ def cpu_metric(utilization: int = CPU_UTILIZATION) -> MetricSpec:
     return MetricSpec(type="Resource", resource=ResourceMetricSource(name="cpu", target=target))
 
 
+@typed
 def apply_defaults(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """The object with a minimum of 1, cpu at 80 % if it names no metric, and a behavior filled in field by field."""
     spec = hpa.spec

@@ -10,6 +10,7 @@ from kscale.hpa.dump_json import is_usage
 from kscale.hpa.dump_pods import records_of
 from kscale.hpa.dump_records import named
 from kscale.hpa.external_lists import MetricsScope
+from kscale.objects.argument_types import typed
 from kscale.objects.decode import describe
 from kscale.objects.kinds import group_of
 from kscale.snapshot.collector import collector_paused
@@ -21,6 +22,7 @@ __all__ = ["read_dump"]
 
 
 @collector_paused()
+@typed
 def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
     """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists from all
     ``sources``, which are as :func:`kscale.load` takes them.

@@ -45,6 +45,7 @@ from kscale.hpa.selector_check import check_selector
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import HPAState, Recommendation, is_older
 from kscale.hpa.v1_conversion import from_v1
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus, Scale
 from kscale.objects.rest_mapping import RESTMapper
 
@@ -60,6 +61,7 @@ Reconciling = StepsOf[
 _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
 
 
+@typed
 def reconcile(
     hpa: HorizontalPodAutoscaler | HorizontalPodAutoscalerV1,
     state: HPAState,

@@ -23,6 +23,7 @@ from kscale.hpa.calculation import MODES
 from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replay_input import Load, Loads, metric_name
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import (
     ContainerResourceMetricSource,
     HorizontalPodAutoscaler,
@@ -82,6 +83,7 @@ class Replay:
     period: float
 
 
+@typed
 def replay(
     hpa: HorizontalPodAutoscaler,
     loads: Loads,

@@ -14,6 +14,7 @@ from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replay import Plant, Replay, common_span, driven, named, replay
 from kscale.hpa.replay_input import Load, Loads, metric_name
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.quantity import Quantity
 from kscale.records import Record
@@ -90,6 +91,7 @@ def summary_of(run: Replay) -> ReplaySummary:
     )
 
 
+@typed
 def replay_report(
     hpas: Sequence[HorizontalPodAutoscaler],
     loads: Loads,

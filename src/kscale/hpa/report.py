@@ -17,6 +17,7 @@ from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_owners import PodOwners, counts_pods
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.state import ControllerState
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
@@ -164,6 +165,7 @@ class HPAReport(Record, frozen=True):
 
 
 @collector_paused()
+@typed
 def hpa_report(
     dump: Dump,
     hpas: Sequence[HorizontalPodAutoscaler] | None = None,

@@ -17,6 +17,7 @@ from kscale.hpa.v1_reading import (
     read_metrics,
 )
 from kscale.hpa.v1_writing import write
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerMeta,
@@ -34,6 +35,7 @@ from kscale.objects.autoscaling import (
 __all__ = ["from_v1", "strip_annotations", "to_v1"]
 
 
+@typed
 def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
     """The v2 object of a v1 one, ``old``. Annotations that cannot be read are dropped without an error, as upstream
     does."""
@@ -73,6 +75,7 @@ def strip_annotations(metadata: HorizontalPodAutoscalerMeta) -> HorizontalPodAut
     return replace(metadata, annotations=kept or None)
 
 
+@typed
 def to_v1(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscalerV1:
     """The same object as v1. Of several cpu utilisation metrics only the first survives, as upstream has it."""
     annotations = dict(strip_annotations(hpa.metadata).annotations or {})

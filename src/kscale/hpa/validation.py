@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kscale.hpa.options import HPAOptions
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import (
     ContainerResourceMetricSource,
     CrossVersionObjectReference,
@@ -58,6 +59,7 @@ _STANDARD_RESOURCES: Final = _CONTAINER_RESOURCES | {
 }
 
 
+@typed
 def validate(
     hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler | None = None, *, options: HPAOptions | None = None
 ) -> list[FieldError]:
@@ -94,6 +96,7 @@ def validate(
     return list(dict.fromkeys([*errors, *declared]))
 
 
+@typed
 def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) -> list[FieldError]:
     """The errors of a write to the status of what was ``old``."""
     errors = _metadata_update(hpa.metadata, old.metadata)

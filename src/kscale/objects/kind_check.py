@@ -30,14 +30,16 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
         If the object is of another kind. The message names the kind, and says what to pass instead.
     """
     _, expected = kind_of(type_) or ("", type_.__name__)
+    kind: Any
+    version: Any
     if isinstance(value, KubeObject):
-        own = kind_of(type(value)) or ("", type(value).__name__)
-        kind, version = value.kind or own[1], value.api_version
+        _, own = kind_of(type(value)) or ("", type(value).__name__)
+        kind, version = value.kind or own, value.api_version
         key = value.key
     else:
         kind, version = value.get("kind") or expected, value.get("apiVersion") or ""
         key = _key_of(value.get("metadata"))
-    if not isinstance(kind, str) or not isinstance(version, str):
+    if not (isinstance(kind, str) and isinstance(version, str)):
         return  # whoever decodes it says so
     if kind == expected and (not version or find_kind(version, kind) is type_):
         return

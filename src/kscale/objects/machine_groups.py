@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from kscale.objects.argument_types import typed
 from kscale.objects.cluster_api import MachineOwner, MachineSet
 from kscale.objects.core import Node
 from kscale.objects.durations import parse_duration
@@ -51,6 +52,7 @@ class MachineGroups(msgspec.Struct, kw_only=True):
     """A line for each owner that is left out, and for each deployment in the middle of a rollout."""
 
 
+@typed
 def machine_groups(
     objects: Iterable[KubeObject],
     nodes: Iterable[Node],

@@ -9,6 +9,7 @@ from typing import Annotated, get_args, get_type_hints
 import msgspec
 
 from kscale.errors import KscaleError
+from kscale.objects.argument_types import check_fields
 from kscale.objects.base import ApiStruct, ResourceList
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.resource import ResourceSlice
@@ -57,6 +58,9 @@ class NodeTemplate(ApiStruct):
     pods: list[Pod] = []
     csi_node: CSINode | None = None
     resource_slices: list[ResourceSlice] = []
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -184,6 +188,9 @@ class NodeGroup(ApiStruct):
     """The group is being created asynchronously."""
     upcoming_id: str = ""
     """The id that it had while it was being created, where that was another one."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def size(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.scheduling.arguments import short
@@ -30,6 +31,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["FitResult", "fit"]
 
 
+@typed
 def fit(
     snapshot: SnapshotLike,
     pods: PodsLike = None,

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from kscale._native import _engine
 from kscale.errors import InputError, StateError
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.arguments import MOST, mask_of, position_of
 from kscale.scheduling.doors import SnapshotLike, TemplateLike, snapshot_of, template_of
@@ -26,6 +27,7 @@ __all__ = ["Fork", "fork"]
 _NOWHERE = -1
 
 
+@typed
 def fork(
     snapshot: SnapshotLike,
     pods: PodsLike = None,

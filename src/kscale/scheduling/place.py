@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _packing
 from kscale.errors import InputError, StateError
+from kscale.objects.argument_types import typed
 from kscale.scheduling.arguments import position_of, short
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.doors import SnapshotLike, snapshot_of
@@ -172,6 +173,7 @@ class PlaceResult:
         return {"placement": self.placement, "unschedulable": self.unschedulable, "notTried": self.not_tried}
 
 
+@typed
 def place(
     snapshot: SnapshotLike,
     pods: PodsLike = None,

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.core import NodeAffinity, TopologySpreadConstraint
 from kscale.objects.decode import from_dict
 from kscale.objects.durations import format_duration, parse_duration
@@ -35,6 +36,7 @@ _PERCENTAGE: Final = "minCandidateNodesPercentage"
 _ABSOLUTE: Final = "minCandidateNodesAbsolute"
 
 
+@typed
 def scheduler_profile(configuration: Mapping[str, Any]) -> SchedulerProfile:
     """The profile of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from threading import RLock
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from kscale.errors import ConcurrentUseError
 
@@ -15,11 +15,7 @@ Busy = Any
 """The lock that a call holds while it is under way. A thread that has it may call further methods."""
 
 
-class _Owned(Protocol):
-    _busy: Busy
-
-
-S = TypeVar("S", bound=_Owned)
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -36,8 +32,9 @@ def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
     """
 
     @wraps(method)
-    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not self._busy.acquire(blocking=False):
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with exclusive methods has one
+        if not busy.acquire(blocking=False):
             raise ConcurrentUseError(
                 f"{type(self).__name__}.{method.__name__}: another thread is using this cluster, which has one owner "
                 "at a time: use a lock of your own, or pass snapshots to other threads"
@@ -45,6 +42,6 @@ def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
         try:
             return method(self, *args, **kwargs)
         finally:
-            self._busy.release()
+            busy.release()
 
     return call

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, ResourceRequirements, Taint
 from kscale.objects.decode import from_dict
 from kscale.objects.kind_check import check_kind
@@ -29,6 +30,7 @@ __all__ = ["from_columns"]
 _MOST = 2**63 - 1
 
 
+@typed
 def from_columns(
     *,
     resources: Sequence[str],

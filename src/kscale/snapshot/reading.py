@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kscale.objects.argument_types import typed
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.collector import collector_paused
 from kscale.snapshot.loading import Loaded, LoadReport, load_batches
@@ -12,6 +13,7 @@ from kscale.snapshot.pod_store import Texts
 __all__ = ["load"]
 
 
+@typed
 def load(
     *sources: Any,
     strict: bool = True,
@@ -19,7 +21,7 @@ def load(
     threads: int | None = None,
     texts: Texts = "all",
 ) -> Cluster:
-    """Read a cluster: paths, directories, ``-`` (standard input), bytes, dicts, structs, Kubernetes client objects.
+    """Read a cluster: paths, directories, ``-`` (standard input), open files, bytes, dicts, structs, client objects.
 
     JSON and YAML, several documents, lists of any kind, .gz and .zst; several sources merge. Damaged objects are
     collected into one :class:`~kscale.errors.InputError`; with ``strict=False`` the rest is used (a source that cannot

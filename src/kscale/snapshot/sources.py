@@ -45,7 +45,8 @@ class NamedText(msgspec.Struct, frozen=True):
 Source: TypeAlias = (
     "str | os.PathLike[str] | bytes | bytearray | memoryview | NamedText | Mapping[str, Any] | KubeObject | Any"
 )
-"""A path, a directory, ``-``, bytes, bytes with a name, a dict, a struct, a client object, or an iterable of these."""
+"""A path, a directory, ``-``, bytes, bytes with a name, an open file, a dict, a struct, a client object, or an iterable
+of these."""
 
 STDIN: Final = "-"
 _SUFFIXES: Final = tuple(f"{kind}{packing}" for kind in (".json", ".yaml", ".yml") for packing in ("", ".gz", ".zst"))
@@ -137,6 +138,8 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
         yield from _from_path(source, scan)
     elif is_client_object(source):
         yield from _from_data(to_plain(source), "", "")
+    elif callable(getattr(source, "read", None)):
+        yield from _from_open_file(source, scan)
     elif isinstance(source, Iterable):
         for item in source:
             yield from _read(item, scan)
@@ -145,6 +148,22 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
 
 
 # -- files -----------------------------------------------------------------------------------------------------
+
+
+def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Found]:
+    """Read a file that the caller opened, binary or text, from where it stands."""
+    name = getattr(source, "name", "")
+    name = name if isinstance(name, str) and name else f"<{type(source).__name__}>"
+    try:
+        data = source.read()
+    except (OSError, ValueError) as error:  # closed, not opened for reading, or not UTF-8
+        yield Problem(f"cannot be read: {error}", name)
+        return
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    if not isinstance(data, (bytes, bytearray)):
+        raise InputError(f"{name}: read() returned {type(data).__name__}, not bytes or str")
+    yield from _from_buffer(data, name, False, scan)
 
 
 def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Found]:

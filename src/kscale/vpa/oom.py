@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from kscale.effects import ZERO_TIME, from_text
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.core import ContainerStateTerminated, Event, Pod
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.vpa.model.usage import OOM, ContainerName, Usage
@@ -29,6 +30,7 @@ class OutOfMemory(NamedTuple):
     memory: int
 
 
+@typed
 def out_of_memory(old: Pod, new: Pod) -> list[OutOfMemory]:
     """What a watch saw between two versions of a pod (``OnUpdate``).
 
@@ -70,6 +72,7 @@ def last_out_of_memory(pods: Iterable[Pod], problems: list[str] | None = None) -
     return sorted(found, key=lambda one: one.time)
 
 
+@typed
 def evicted_for_memory(event: Event) -> list[OutOfMemory]:
     """What an ``Evicted`` event of a pod says about containers that used more memory than the node had.
 

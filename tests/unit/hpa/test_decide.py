@@ -460,11 +460,11 @@ def test_an_error_of_data_says_whose_it_is() -> None:
         "spec": {"maxReplicas": 3, "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]},
     }
     with pytest.raises(InputError) as refused:
-        decide([bad], {}, [], [], now=NOW)
+        decide([bad], {}, [], MetricLists(), now=NOW)
     (problem,) = refused.value.problems
     assert (problem.object, problem.field) == (
         "HorizontalPodAutoscaler shop/web", "spec.metrics[0].resource.target.averageUtilization",
     )  # fmt: skip
     pod = {"metadata": {"name": "web-0"}, "spec": {"containers": 3}}
     with pytest.raises(InputError, match=r"^Pod default/web-0: spec\.containers: "):
-        decide([], {}, [pod], [], now=NOW)
+        decide([], {}, [pod], MetricLists(), now=NOW)

@@ -49,7 +49,7 @@ REFUSED: list[tuple[Callable[..., Any], Json, str]] = [
     (estimate, {"cursor": 10**30}, "cursor is 10{30}, not between 0"),
     (estimate, {"cursor": "x"}, "cursor is 'x', not a whole number"),
     (many, {"options": []}, "options has 0 entries for 1 templates"),
-    (many, {"options": options()}, "options is EstimateOptions.*, not a list, one entry a template"),
+    (many, {"options": options()}, "options is EstimateOptions.*, not a list of EstimateOptions"),
     (many, {"templates": NODE}, "templates is .*, not a list"),
     (many, {"threads": 0, "fresh_cursor": True}, "threads is 0, less than one thread"),
     (many, {"threads": "x"}, "threads is 'x', not a whole number"),
@@ -133,7 +133,7 @@ def test_templates_of_any_kind(template: Any) -> None:
         (lambda: kscale.fit(None), "snapshot is None, not a snapshot or a cluster"),  # type: ignore[arg-type]
         (lambda: kscale.place(3), "snapshot is 3, not"),  # type: ignore[arg-type]
         (lambda: kscale.fork("x"), "snapshot is 'x', not"),  # type: ignore[arg-type]
-        (lambda: kscale.fit(CLUSTER, nodes="t"), "nodes is 't': give a list of node names"),
+        (lambda: kscale.fit(CLUSTER, nodes="t"), "nodes is 't', not a list of texts"),
         (lambda: kscale.fit(CLUSTER, [3]), "a pod is 3, not a pod's name or a pod"),  # type: ignore[list-item]
         (lambda: kscale.estimate(CLUSTER, template=GROUP), "node group 'g' has no template: give it one, or fromNode"),
         (lambda: kscale.estimate(CLUSTER, template={**GROUP, "fromNode": "no"}), "there is no node no"),

@@ -21,6 +21,7 @@ from kscale.ca.estimator.options import EstimateOptions, options_of
 from kscale.ca.estimator.pod_order import decreasing, places_of
 from kscale.ca.estimator.result import EstimateResult
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.arguments import MOST, position_of, short
 from kscale.scheduling.compile.copies import copy_number
@@ -101,6 +102,7 @@ def _clash(snapshot: Snapshot, template: NodeTemplate) -> int:
     return firsts.get(template.node.metadata.name, -1)
 
 
+@typed
 def estimate(
     snapshot: SnapshotLike,
     pods: PodsLike = None,
@@ -125,6 +127,7 @@ def estimate(
     )[0]
 
 
+@typed
 def estimate_many(
     snapshot: SnapshotLike,
     pods: PodsLike = None,

@@ -27,6 +27,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import ProviderError
 
 __all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps", "respond_with"]
@@ -62,6 +63,7 @@ class Expansion(msgspec.Struct, kw_only=True):
         return [text for step in self.steps for text in step.filtered.warnings]
 
 
+@typed
 def expand_steps(
     options: Sequence[Option],
     expanders: Sequence[str],
@@ -104,6 +106,7 @@ def expand_steps(
     return Expansion(best=choose(survivors, rng), survivors=survivors, steps=steps)
 
 
+@typed
 def expand(
     options: Sequence[Option],
     expanders: str | Sequence[str] = "least-waste",

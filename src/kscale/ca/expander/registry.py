@@ -11,6 +11,7 @@ from kscale.ca.expander.most_pods import most_pods
 from kscale.ca.expander.price import price
 from kscale.ca.expander.priority import priority
 from kscale.ca.expander.types import Filter
+from kscale.objects.argument_types import typed
 
 __all__ = ["EXPANDER_NAMES", "FILTERS", "GRPC", "RANDOM", "build_chain"]
 
@@ -29,6 +30,7 @@ FILTERS: dict[str, Filter] = {
 EXPANDER_NAMES = (RANDOM, *FILTERS, GRPC)
 
 
+@typed
 def build_chain(names: Sequence[str], own: Container[str] = ()) -> list[str]:
     """The names of the filters to run, in order (``random`` is what follows every chain, and is not listed).
 

@@ -13,6 +13,7 @@ from typing import Final
 from kscale.ca.event_subjects import status_event
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Event
+from kscale.objects.argument_types import typed
 
 __all__ = ["count_degradation", "is_reserved_for_scale_down", "looks_in_time", "may_scale_down"]
 
@@ -52,6 +53,7 @@ def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> boo
     return options.enable_graceful_degradation and counter > 0 and counter % _RESERVED == 0
 
 
+@typed
 def may_scale_down(counter: int, options: AutoscalingOptions) -> bool:
     """Whether a loop may scale down: always, but while loops are degraded only in one of four.
 

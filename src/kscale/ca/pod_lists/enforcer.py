@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.objects.pod_annotations import (
     CONSUME_PROVISIONING_REQUEST,
@@ -21,6 +22,7 @@ ScaleUpEnforcer = Callable[[Sequence[Pod]], bool]
 CONSUME_ANNOTATIONS: Final = (CONSUME_PROVISIONING_REQUEST, DEPRECATED_CONSUME_PROVISIONING_REQUEST)
 
 
+@typed
 def any_consumes_provisioning_request(pods: Iterable[Pod]) -> bool:
     """The enforcer of provisioning requests: some pod says, in the new form or the old one, that it consumes one."""
     return any(pod_annotation(pod, key) is not None for pod in pods for key in CONSUME_ANNOTATIONS)

@@ -8,6 +8,7 @@ import msgspec
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups, instance_id_of
@@ -37,6 +38,7 @@ def is_upcoming(node: Node) -> bool:
     return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in _TRUE
 
 
+@typed
 def registered_nodes(nodes: Iterable[Node], instances: Collection[str]) -> list[Node]:
     """Return the nodes of a group that have registered: not upcoming, and each is one of the group's instances."""
     wanted = set(instances)

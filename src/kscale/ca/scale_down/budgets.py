@@ -8,6 +8,7 @@ import msgspec
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.atomic import registered_size
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
@@ -187,6 +188,7 @@ def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: I
     return found
 
 
+@typed
 def crop(
     empty: Sequence[NodeInGroup],
     drain: Sequence[NodeInGroup],

@@ -20,6 +20,7 @@ from kscale.ca.simulated import check_csi_nodes, snapshot_of
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -28,6 +29,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["scale_down"]
 
 
+@typed
 def scale_down(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
@@ -77,7 +79,7 @@ def scale_down(
             snapshot = place_buffer_pods(snapshot, now=at, options=options, profile=inputs.profile)
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state), at, options, before)
+    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state, at), at, options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 

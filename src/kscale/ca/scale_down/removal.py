@@ -27,6 +27,7 @@ from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.removal_answers import Moves, RemovableNode, RemovalResult, UnremovableCandidate
 from kscale.effects import SECOND, Moment, moment
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod, Taint
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
@@ -338,6 +339,7 @@ def _any_between(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool
     return found
 
 
+@typed
 def simulate_removals(
     snapshot: Snapshot,
     candidates: Iterable[str],

@@ -20,6 +20,7 @@ from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.status import ERROR, SUCCESSFUL, MadeGroups, ScaleUpStatus, status_events
 from kscale.effects import ApiError, CreatedGroups, Moment, Progress, StepsOf, moment
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["Initialization", "initialize_in", "initialize_steps"]
@@ -35,6 +36,7 @@ class Initialization(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
 
 
+@typed
 def initialize_steps(
     initializer: AsyncInitializer,
     made: CreatedGroups | ApiError,

@@ -17,6 +17,7 @@ from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.group_filter import not_ready_reason, within_quotas
 from kscale.ca.scale_up.status import ERROR, NOT_NEEDED, SUCCESSFUL, ConsideredGroup, ScaleUpStatus
 from kscale.effects import Emit, Moment, Progress, StepsOf, moment
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -34,6 +35,7 @@ class MinSizeScaleUp(msgspec.Struct, kw_only=True):
     resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
 
 
+@typed
 def scale_up_to_min_size_steps(
     nodes: Sequence[Node],
     groups: Groups,

@@ -42,6 +42,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -53,6 +54,7 @@ ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus | Delete
 """What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
 
 
+@typed
 def scale_up(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
@@ -76,13 +78,14 @@ def scale_up(
     if not isinstance(groups, Groups):
         groups = [*groups]
     described = {} if isinstance(groups, Groups) else described_targets(groups)
-    known = recall_targets(groups, cluster, state)
+    known = recall_targets(groups, cluster, state, moment(now))
     steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
     given = inputs.expander_input if inputs is not None else None
     done = as_if_done(steps, now=moment(now), respond=respond_with(given, rank))
     return done.value.with_events(done.events).remembering(described)
 
 
+@typed
 def scale_up_steps(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],

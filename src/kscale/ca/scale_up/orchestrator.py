@@ -44,6 +44,7 @@ from kscale.effects import (
     duration,
     moment,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.session import Session
@@ -60,6 +61,7 @@ Orchestrating = Executing | CreateGroup | RankOptions | GetPrices | Wait
 """What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
 
 
+@typed
 def orchestrate_steps(
     snapshot: Snapshot,
     pods: PodsLike,
@@ -257,6 +259,7 @@ class _Orchestrator(ScaleUpReporting):
         self.state = recalculate(self.state, self.groups)
 
 
+@typed
 def orchestrate(
     snapshot: Snapshot,
     pods: PodsLike,

@@ -22,6 +22,7 @@ from kscale.ca.scale_up.scene import as_coming
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.templates import fresh_copy
 from kscale.effects import Moment, Progress, StepsOf, WriteStatus, duration, moment
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.fork import fork
@@ -53,6 +54,7 @@ class Salvo(msgspec.Struct, kw_only=True):
     warning: str = ""
 
 
+@typed
 def salvo_steps(
     snapshot: Snapshot,
     pods: Iterable[Pod | PodRecord],

@@ -12,6 +12,7 @@ from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.event_subjects import UidOf, pod_events
 from kscale.effects import Event
+from kscale.objects.argument_types import typed
 
 __all__ = [
     "ALL_OR_NOTHING",
@@ -108,6 +109,7 @@ def not_triggered_parts(pod: RemainingPod, existing: Collection[str]) -> list[st
     return sorted(f"{count} {reason}" for reason, count in counts.items())
 
 
+@typed
 def status_events(status: ScaleUpStatus, *, uid_of: UidOf = lambda _: "") -> list[Event]:
     """An event for every pod that triggered the scale-up of ``status``; for those that did not, unless it failed or
     succeeded. ``uid_of``: the UID of a pod by ``namespace/name``; empty if it is not known."""

@@ -29,6 +29,7 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -37,6 +38,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["run_once", "run_once_steps"]
 
 
+@typed
 def run_once(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
@@ -63,7 +65,7 @@ def run_once(
     if not isinstance(groups, Groups):
         groups = [*groups]
     described = {} if isinstance(groups, Groups) else described_targets(groups)
-    known = recall_targets(groups, snapshot, state)
+    known = recall_targets(groups, snapshot, state, now)
     steps = run_once_steps(snapshot, known, now=now, options=options, state=state, inputs=given)
     respond = answering(snapshot, has_instance or {}, respond_with(given.expander_input, rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
@@ -73,6 +75,7 @@ def run_once(
     return report
 
 
+@typed
 def run_once_steps(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],

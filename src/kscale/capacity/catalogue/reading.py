@@ -21,6 +21,7 @@ from kscale.capacity.catalogue.table import read_table
 from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.objects.argument_types import typed
 from kscale.objects.decode import syntax_problem
 
 __all__ = ["read_catalogue", "read_prices"]
@@ -28,6 +29,7 @@ __all__ = ["read_catalogue", "read_prices"]
 _NOTHING = ("", "null")  # also what a filter of JSON prints that found nothing
 
 
+@typed
 def read_catalogue(
     source: str | os.PathLike[str] | bytes, *, overhead: Overhead | None = None, max_pods: int | None = None
 ) -> Catalogue:
@@ -50,6 +52,7 @@ def read_catalogue(
     return read_table(text, name, kept, stored=not isinstance(source, bytes) and is_stored(source))
 
 
+@typed
 def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
     """Prices apart from machines: a CSV of type, region and price, Azure's retail list, or any catalogue that has some.
     Raises InputError."""

@@ -14,6 +14,7 @@ from kscale.capacity.catalogue.table import read_table, write_table
 from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError
 from kscale.files import replace_file
+from kscale.objects.argument_types import typed
 from kscale.objects.decode import escaped
 
 __all__ = ["data_directory", "is_stored", "keep", "known_catalogues", "path_of"]
@@ -30,6 +31,7 @@ def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
     return Path.home() / ".local" / "share" / "kscale"
 
 
+@typed
 def path_of(name: str) -> Path:
     """The file of a catalogue. Raises InputError for what can be no name."""
     if not _NAME.fullmatch(name):
@@ -55,6 +57,7 @@ def known_catalogues() -> list[str]:
         return []
 
 
+@typed
 def keep(catalogue: Catalogue, name: str) -> Path:
     """Write a catalogue under a name; one of that name is replaced.
 

@@ -15,6 +15,7 @@ from kscale.capacity.generate.pods import pod_manifest, template_of
 from kscale.capacity.generate.rng import SplitMix64, child_uid
 from kscale.capacity.generate.workloads import Workload, draw_workload, system_workloads
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 
 __all__ = ["GeneratedCluster", "generate"]
 
@@ -22,6 +23,7 @@ _MOST_PODS_PER_NODE = 250
 _WHY_PENDING = ("room", "room", "taint", "room", "recent", "zone", "room", "size", "room", "room")
 
 
+@typed
 def generate(
     nodes: int, pods: int, *, seed: int = 0, pending: int | None = None, lean: bool = False
 ) -> GeneratedCluster:

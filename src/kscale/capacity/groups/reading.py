@@ -14,6 +14,7 @@ import msgspec
 from kscale.capacity.groups.entry import GroupEntry, GroupOptions, GroupTaint, GroupTemplate
 from kscale.capacity.plain_files import read_plain_file
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.decode import escaped, from_dict
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
@@ -29,6 +30,7 @@ _NO_GROUP = "no node group in it: a list of at least one is expected"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
+@typed
 def read_groups(
     path: str | os.PathLike[str],
     *,
@@ -57,6 +59,7 @@ def _with_known_fields(problem: Problem) -> Problem:
     return replace(problem, message=f"{problem.message}; there are {known}")
 
 
+@typed
 def groups_from(
     data: Any,
     *,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from kscale.effects import SECOND, ZERO_TIME, Moment, moment
+from kscale.objects.argument_types import typed
 from kscale.objects.conditions import changed_at
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
@@ -54,6 +55,7 @@ class _Rule(NamedTuple):
     refine: Callable[[Node, str], str | None] = lambda _node, value: value
 
 
+@typed
 def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = None) -> Recognised:
     """Which nodes form node groups.
 
@@ -147,6 +149,7 @@ def _sign(node: Node) -> tuple[_Rule, str] | None:
     return None
 
 
+@typed
 def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) -> Node | None:
     """The node that new ones are modelled on: the first good one, else the first; None without nodes. ``now``: as
     :func:`recognise_groups` has it."""

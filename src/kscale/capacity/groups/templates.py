@@ -12,6 +12,7 @@ from kscale.capacity.groups.recognition import example_node
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.resource import ResourceSlice
@@ -20,6 +21,7 @@ from kscale.objects.storage import CSINode
 __all__ = ["group_template", "members_of"]
 
 
+@typed
 def members_of(group: NodeGroup, nodes: Iterable[Node]) -> list[Node]:
     """The nodes of the cluster that belong to the group: those it names, or those with all labels of its selector."""
     if group.nodes:
@@ -31,6 +33,7 @@ def members_of(group: NodeGroup, nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if wanted <= (node.metadata.labels or {}).items()]
 
 
+@typed
 def group_template(
     group: NodeGroup,
     *,

@@ -9,6 +9,7 @@ import msgspec
 
 from kscale.capacity.records import UNLIMITED
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import check_fields, typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 
 __all__ = ["ON_DEMAND", "SPOT", "Offer", "offers_of"]
@@ -45,7 +46,11 @@ class Offer(msgspec.Struct, kw_only=True, frozen=True):
     most: int | None = None
     group: str = ""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
 
+
+@typed
 def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> list[Offer]:
     """Groups as offers: up to what is missing to their maximum size, at least what is missing to their minimum;
     ``anew``: their nodes do not count, as if there were none.

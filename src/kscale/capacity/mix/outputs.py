@@ -14,6 +14,7 @@ from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.capacity.mix.records import MixPlan
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.base import enc_hook
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
@@ -59,6 +60,7 @@ _CLOUDS: Final = {
 """Types are recognised by name only where neither the provider ID nor the labels of the node say the cloud."""
 
 
+@typed
 def groups_entries(plan: MixPlan, offers: Iterable[Offer | NodeGroup]) -> list[dict[str, Any]]:
     """A groups file: for every offer of which the plan has nodes a group without nodes that may grow to so many.
     ``offers``: those that the plan was made of.
@@ -84,6 +86,7 @@ def groups_entries(plan: MixPlan, offers: Iterable[Offer | NodeGroup]) -> list[d
     return entries
 
 
+@typed
 def node_pool(
     plan: MixPlan,
     offers: Iterable[Offer | NodeGroup],

@@ -21,6 +21,7 @@ from kscale.capacity.mix.solve import Budget, Solution, least_cost, solve
 from kscale.capacity.mix.subjects import ALL, subjects
 from kscale.capacity.mix.types import few_types
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.validity import checked_bound
@@ -34,6 +35,7 @@ _CHECKS = 3  # of a plan to which the check before has added nodes
 _SHARE = 4  # of the plan's effort, one point of the curve gets one part
 
 
+@typed
 def mix(
     cluster: Cluster | Snapshot,
     offers: Iterable[Offer | NodeGroup],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kscale.capacity.whatif.records import ScenarioRow
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 
 __all__ = ["METRICS", "Condition", "parse_condition"]
 
@@ -56,6 +57,7 @@ class Condition:
         return bool(_SIGNS[self.sign](value, self.amount))
 
 
+@typed
 def parse_condition(text: str) -> Condition:
     """What ``text`` asks (``cost>+5%``). Raises InputError for what is none."""
     found = _TEXT.fullmatch(text)

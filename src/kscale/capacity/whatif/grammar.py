@@ -10,6 +10,7 @@ import msgspec
 
 from kscale.capacity.plain_files import read_plain_file
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import escaped, from_dict
 from kscale.records import components_of
@@ -154,11 +155,13 @@ class _File(_Strict):
     question: Question = Question.SCALE_UP
 
 
+@typed
 def read_scenarios(path: str | os.PathLike[str]) -> list[Scenario]:
     """The scenarios of a file, each with its question. Raises InputError with every mistake."""
     return scenarios_from(read_plain_file(path, "scenarios"), source=str(path))
 
 
+@typed
 def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
     """The scenarios in plain data: a list of them, or an object with ``scenarios`` and a ``question`` for all.
 

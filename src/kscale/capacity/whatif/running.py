@@ -30,6 +30,7 @@ from kscale.capacity.whatif.simulated import Simulate
 from kscale.capacity.whatif.world import Place, World
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
@@ -116,6 +117,7 @@ def _baseline_of(base: Base) -> _Baseline:
     return baseline
 
 
+@typed
 def whatif(
     base: Base,
     scenarios: Iterable[Scenario],

@@ -16,6 +16,8 @@ from kscale.cli.words import object_name, on_nodes, plural, pods
 from kscale.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.losses import Loss, Repair
 
@@ -129,7 +131,7 @@ def headroom_view(report: HeadroomReport) -> View:
     ]
     if len(report.pods) > 1:
         columns = (Column("WORKLOAD"), Column("MORE", "right"), Column("LAND ON"), Column("WHY NOT MORE"))
-        more = [
+        more: list[Sequence[Cell | str | float | None]] = [
             [
                 f"{item.kind}/{item.name}",
                 item.more,

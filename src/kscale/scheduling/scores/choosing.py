@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _selecting
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.scheduling.doors import SnapshotLike, snapshot_of
 from kscale.scheduling.pods import pods_of
@@ -41,6 +42,7 @@ class NodeScores(msgspec.Struct, frozen=True, kw_only=True):
     chosen: str | None
 
 
+@typed
 def node_scores(
     snapshot: SnapshotLike,
     pod: str | Pod | PodRecord | dict[str, Any],

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kscale._native import _selecting
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.core import NodeAffinity
 from kscale.objects.decode import from_dict
 from kscale.scheduling.configuration import (
@@ -27,6 +28,7 @@ from kscale.scheduling.scores.options import DEFAULT_WEIGHTS, ScoreOptions, wron
 __all__ = ["score_options"]
 
 
+@typed
 def score_options(configuration: Mapping[str, Any]) -> ScoreOptions:
     """The Score side of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON:
     weights (multi point and score), scoring strategies, preferences and ``percentageOfNodesToScore``. Its filters are

@@ -10,6 +10,7 @@ import msgspec
 
 from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf, moment
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
@@ -61,6 +62,7 @@ class PodAdmission(msgspec.Struct, kw_only=True):
         return f"<PodAdmission by {self.vpa.key if self.vpa is not None else 'no VPA'}: {said}>"
 
 
+@typed
 def admit_pod(
     pod: Pod | Mapping[str, Any],
     vpas: VpaIndex | Iterable[VerticalPodAutoscaler],
@@ -89,6 +91,7 @@ def admit_pod(
     return without_asking(steps)[0]
 
 
+@typed
 def admit_pod_steps(
     pod: Pod | Mapping[str, Any],
     vpas: VpaIndex | Iterable[VerticalPodAutoscaler],

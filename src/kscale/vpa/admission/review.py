@@ -19,6 +19,7 @@ from kscale.effects import (
     StepsOf,
     moment,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.objects.decode import to_json
 from kscale.objects.vpa import VerticalPodAutoscaler
@@ -67,6 +68,7 @@ class Reviewed(msgspec.Struct, kw_only=True):
         return f"<Reviewed {self.resource}: {self.status}, {len(self.body)} bytes>"
 
 
+@typed
 def review(
     body: bytes,
     vpas: VpaIndex,
@@ -85,6 +87,7 @@ def review(
     return msgspec.structs.replace(found, observations=said)
 
 
+@typed
 def review_steps(
     body: bytes,
     vpas: VpaIndex,

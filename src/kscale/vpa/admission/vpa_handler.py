@@ -9,6 +9,7 @@ import msgspec
 
 from kscale.effects import PatchOperation
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import from_dict
 from kscale.objects.field_errors import FieldError, forbidden, internal, invalid, not_supported, required, too_many
@@ -86,6 +87,7 @@ class VpaAdmission(msgspec.Struct, kw_only=True):
         return f"<VpaAdmission {self.name}: {self.message if self.errors else 'allowed'}>"
 
 
+@typed
 def admit_vpa(
     vpa: VerticalPodAutoscaler | Mapping[str, Any],
     old: VerticalPodAutoscaler | Mapping[str, Any] | None = None,

@@ -14,6 +14,7 @@ import msgspec
 
 from kscale.effects import SECOND, ZERO_TIME, Moment, Progress, moment, to_text
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.objects.meta import object_key
 from kscale.objects.selector_text import parse_selector
@@ -50,6 +51,7 @@ _DISCARDED: Final = "containers killed for memory too long ago, or unknown, disc
 
 
 @collector_paused()
+@typed
 def recommend(
     cluster: Cluster | Iterable[Any],
     history: str | PathLike[str] | Iterable[UsageBatch],

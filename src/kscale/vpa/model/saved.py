@@ -17,6 +17,7 @@ import numpy as np
 
 from kscale.effects import ZERO_TIME
 from kscale.errors import StateError
+from kscale.objects.argument_types import typed
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.quantity import Quantity
@@ -50,6 +51,7 @@ _DAMAGED: Final = (
 _BANK_COLUMNS: Final = ("weights", "total", "min_bucket", "max_bucket", "reference")
 
 
+@typed
 def save_state(state: RecommenderState) -> bytes:
     """The whole state; :func:`load_state` gives back an equal one."""
     arrays = _arrays(state)
@@ -59,6 +61,7 @@ def save_state(state: RecommenderState) -> bytes:
     return out.getvalue()
 
 
+@typed
 def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
     """The state that ``data`` is, as it was saved; raises :class:`kscale.errors.StateError` for anything else."""
     try:
@@ -77,6 +80,7 @@ def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
         raise StateError(f"a damaged state of the recommender: {error}") from None
 
 
+@typed
 def fork_state(state: RecommenderState) -> RecommenderState:
     """An independent copy, for what-if."""
     arrays = {name: column.copy() for name, column in _arrays(state).items()}

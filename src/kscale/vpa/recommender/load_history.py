@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kscale.effects import Moment, Observe, Outcome, Progress, QueryPrometheus, StepsOf, Within, moment
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed
 from kscale.series.columns import Series
 from kscale.series.prometheus_history import LastLabels, PrometheusHistory, container_keys, last_labels
 from kscale.series.prometheus_reader import read_prometheus
@@ -30,6 +31,7 @@ class _HistoryError(Exception):
     """Why there is no history, in upstream's words."""
 
 
+@typed
 def init_from_prometheus_steps(
     state: RecommenderState, history: PrometheusHistory, *, timeout: int, now: datetime | Moment
 ) -> StepsOf[Within | Observe, list[str]]:

@@ -22,6 +22,7 @@ from kscale.effects import (
     timedelta_of,
 )
 from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.argument_types import typed
 from kscale.objects.metrics import ExternalMetricValueList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
@@ -43,6 +44,7 @@ from kscale.vpa.scales import without_asking
 __all__ = ["init_from_checkpoints", "init_from_checkpoints_steps", "recommender_steps", "run_once"]
 
 
+@typed
 def recommender_steps(
     state: RecommenderState,
     given: RecommenderRound,
@@ -105,6 +107,7 @@ def recommender_steps(
 
 
 @collector_paused()
+@typed
 def run_once(state: RecommenderState, given: RecommenderRound, *, now: datetime | Moment) -> RecommenderResult:
     """A round as if everything succeeded, and as if there were nothing but what is given: no usage, no other scales, no
     checkpoints to delete. What it would have done and counted is in the result; ``state`` is changed.
@@ -125,6 +128,7 @@ def _nothing_more(action: Action) -> Any:
     return []
 
 
+@typed
 def init_from_checkpoints_steps(
     state: RecommenderState,
     vpas: Sequence[VerticalPodAutoscaler],
@@ -146,6 +150,7 @@ def init_from_checkpoints_steps(
     return load_all(state, checkpoints, progress.now, strict=False)
 
 
+@typed
 def init_from_checkpoints(
     state: RecommenderState,
     vpas: Sequence[VerticalPodAutoscaler],

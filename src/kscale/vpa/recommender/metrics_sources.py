@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kscale.effects import ApiError, GetMetric, Progress, StepsOf, from_text
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.base import ResourceList
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics, PodMetricsList
@@ -22,6 +23,7 @@ from kscale.vpa.resources import CPU, MEMORY
 __all__ = ["external_metrics_steps", "usage_of_columns", "usage_of_pods"]
 
 
+@typed
 def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
     """Two samples of each container of ``items`` at its pod's time, CPU first; an amount that is missing counts as 0.
 
@@ -79,6 +81,7 @@ def _by_turns(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]
     return which, kind
 
 
+@typed
 def external_metrics_steps(
     state: RecommenderState, progress: Progress, namespace: str = ""
 ) -> StepsOf[GetMetric, PodMetricsList | ApiError]:

@@ -28,6 +28,7 @@ from kscale.effects import (
     Wait,
     Within,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.vpa.controllers import Controllers
@@ -81,6 +82,7 @@ class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
         return f"<PodChanges: {len(self.changed)} changed, {len(self.gone)} gone>"
 
 
+@typed
 def pod_changes(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
     """What a whole list of pods means to a state: all of them changed, and all others are gone."""
     listed = {(pod.namespace, pod.name) for pod in pods}

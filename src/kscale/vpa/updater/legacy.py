@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, Evict, Moment, StepsOf, duration, from_text, moment
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.objects.label_index import SelectorIndex
 from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
@@ -36,6 +37,7 @@ _KINDS: Final = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"}
 _EVICTED: Final = "Pod was evicted by VPA Updater to apply resource recommendation."
 
 
+@typed
 def legacy_updater_steps(
     state: UpdaterState,
     given: UpdaterRound,
@@ -74,6 +76,7 @@ def legacy_updater_steps(
     return loop.result
 
 
+@typed
 def run_legacy_updater(
     state: UpdaterState,
     given: UpdaterRound,

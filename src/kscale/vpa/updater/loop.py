@@ -21,6 +21,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.argument_types import typed
 from kscale.objects.leases import Lease, LeaseSpec
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.times import micro_time
@@ -39,6 +40,7 @@ from kscale.vpa.updater.records import UnchangedPod, UpdaterResult, UpdaterRound
 __all__ = ["run_updater", "updater_steps"]
 
 
+@typed
 def updater_steps(
     state: UpdaterState,
     given: UpdaterRound,
@@ -66,6 +68,7 @@ def updater_steps(
     return loop.result
 
 
+@typed
 def run_updater(
     state: UpdaterState,
     given: UpdaterRound,

@@ -15,6 +15,7 @@ from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker,
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.state import LoopState, register_group_change
 from kscale.effects import Moment, moment
+from kscale.objects.argument_types import typed
 
 __all__ = ["caught_up", "remember", "remember_start"]
 
@@ -30,6 +31,7 @@ def remember(state: LoopState, changes: Iterable[RegisteredChange]) -> LoopState
     return state
 
 
+@typed
 def caught_up(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
     """The state with what has become of the deletions of ``tracker`` since it was last looked at."""
     return replace(remember(state, tracker.take_registered()), deletions=tracker.deletions())

@@ -34,6 +34,7 @@ from kscale.ca.scale_down.drainability.status import (
 )
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.effects import Moment, moment
+from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
 from kscale.objects.owners import controller_of, is_daemonset_pod
 from kscale.objects.pod_annotations import READ_ANNOTATIONS
@@ -63,6 +64,7 @@ class PodsToMove(msgspec.Struct, kw_only=True):
         return None if self.status is None else self.status.error
 
 
+@typed
 def default_rules(options: AutoscalingOptions) -> list[Rule]:
     """The rules in registration order; three of them depend on options."""
     every = (
@@ -82,6 +84,7 @@ def default_rules(options: AutoscalingOptions) -> list[Rule]:
     return [Rule(name, check) for present, name, check in every if present]
 
 
+@typed
 def drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> DrainStatus:
     """The first verdict of ``rules``, asked in their order about a pod in a ``context``, that is not undefined.
 
@@ -177,6 +180,7 @@ def _kind(pod: Pod) -> tuple[object, ...] | None:
     )
 
 
+@typed
 def drainability(
     pods: Iterable[Pod],
     *,

@@ -221,8 +221,8 @@ class StrategyFlags(OptionGroup):
         typer.Option(
             "--strategy",
             autocompletion=strategy_names,
-            help=f"What targets are: {', '.join(_BUILT_IN)}, another that is installed, or your own: module:Class, "
-            "file.py:Class. Those that want samples need --storage=prometheus.",
+            help=f"Strategy that sets targets: {', '.join(_BUILT_IN)}, another that is installed, or your own: "
+            "module:Class, file.py:Class. A strategy that reads samples needs --storage=prometheus.",
             rich_help_panel=_STRATEGY,
         ),
     ] = Recommender.name

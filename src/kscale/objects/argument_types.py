@@ -1,0 +1,297 @@
+"""Check the types of arguments against annotations: one mechanism for all public functions and for structs.
+
+A wrong type is refused before the function begins, by an error that names the argument, what it may be, and what it is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import typing
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache, wraps
+from inspect import Parameter, signature
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from kscale.errors import ArgumentError
+from kscale.objects.times import moment
+
+__all__ = ["check_fields", "typed"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LOOKED_AT: Final = 10_000
+"""Elements of a list or values of a dict that are looked at."""
+_OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "TemplateLike", "ArrayLike", "Source", "NDArray")
+"""Annotations of arguments that their functions check themselves, by value."""
+
+
+class _Type:
+    """What a value may be. ``text`` completes "x is 3, not ..."."""
+
+    __slots__ = ("accepts", "text", "within")
+
+    def __init__(
+        self,
+        text: str,
+        accepts: Callable[[Any], bool],
+        within: Callable[[Any], tuple[str, Any, _Type] | None] | None = None,
+    ) -> None:
+        self.text, self.accepts, self.within = text, accepts, within
+
+
+_Within = Callable[[Any], "tuple[str, Any, _Type] | None"]
+"""Finds an element that is of a wrong type: (where it is, what it is, what it may be)."""
+
+
+class _Late:
+    """A class that is imported for type checkers only: it is known by its name."""
+
+
+def typed(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function raise ArgumentError for an argument of another type than its annotation allows.
+
+    Lists and dicts are looked into; iterators are not, for they would be used up. Arguments that are moments, pods,
+    snapshots or arrays are left to the function, which names them in its errors.
+    """
+    checks: dict[str, _Type] | None = None
+    names: list[str] = []
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        nonlocal checks
+        if checks is None:
+            checks = _checks_of(function)
+            names[:] = _positional(function)
+        for name, value in zip(names, args, strict=False):
+            if name in checks and (problem := _problem(name, value, checks[name])) is not None:
+                raise _error(function, args, kwargs, problem)
+        for name, value in kwargs.items():
+            if name in checks and (problem := _problem(name, value, checks[name])) is not None:
+                raise _error(function, args, kwargs, problem)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_fields(item: msgspec.Struct) -> None:
+    """Raise ArgumentError for a field of a struct that is of another type than its annotation."""
+    for name, check in _field_checks(type(item)).items():
+        if (problem := _problem(name, getattr(item, name), check)) is not None:
+            path, value, expected = problem
+            raise ArgumentError(f"{type(item).__name__}.{path}", _shown(value), expected, type(value).__name__)
+
+
+def _error(
+    function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], problem: tuple[str, Any, str]
+) -> Exception:
+    """The error of a problem; of a moment that is none, first that."""
+    for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
+        if name == "now" and value is not None:
+            moment(value)
+    path, value, expected = problem
+    return ArgumentError(path, _shown(value), expected, type(value).__name__)
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that positional arguments belong to; those of ``*args`` have none."""
+    by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return [name for name, each in signature(function).parameters.items() if each.kind in by_position]
+
+
+def _problem(path: str, value: Any, check: _Type) -> tuple[str, Any, str] | None:
+    """(where, what is there, what may be there), or None."""
+    if not check.accepts(value):
+        return path, value, check.text
+    if check.within is None:
+        return None
+    inner = check.within(value)
+    if inner is None:
+        return None
+    step, item, expected = inner
+    return _problem(f"{path}{step}", item, expected)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _checks_of(function: Callable[..., Any]) -> dict[str, _Type]:
+    found = {}
+    for name, parameter in signature(function).parameters.items():
+        if (
+            parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+            or parameter.annotation is Parameter.empty
+        ):
+            continue
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            if any(alias in annotation for alias in _OWN_ERRORS):
+                continue
+            annotation = eval(annotation, function.__globals__, _Names(function.__globals__))
+        check = _type_of(annotation)
+        if check is not None:
+            found[name] = check
+    return found
+
+
+@lru_cache(maxsize=256)
+def _field_checks(type_: type[msgspec.Struct]) -> dict[str, _Type]:
+    hints = typing.get_type_hints(type_)
+    checks = {name: _type_of(hints[name]) for name in type_.__struct_fields__}
+    return {name: check for name, check in checks.items() if check is not None}
+
+
+class _Names(dict[str, Any]):
+    """Stands for names that a module imports for type checkers only."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._known = known
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._known or hasattr(builtins, name):
+            raise KeyError(name)
+        return type(name, (_Late,), {})
+
+
+def _type_of(hint: Any) -> _Type | None:
+    """What a value of an annotation may be; None: anything."""
+    if hint is Any or hint is object or isinstance(hint, (TypeVar, ParamSpec, str, typing.ForwardRef)):
+        return None
+    if hint is None or hint is NoneType:
+        return _Type("None", lambda value: value is None)
+    if isinstance(hint, NewType):
+        return _type_of(hint.__supertype__)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _type_of(args[0])
+    if origin in (Union, UnionType):
+        return _union(args)
+    if origin is Literal:
+        return _Type(" or ".join(map(repr, args)), lambda value: isinstance(value, str) and value in args)
+    kind = origin if origin is not None else hint
+    if kind is Callable or (isinstance(kind, type) and issubclass(kind, Callable)):  # type: ignore[arg-type]
+        return _Type("a function", callable)
+    return _class(kind, args) if isinstance(kind, type) else None
+
+
+def _union(args: tuple[Any, ...]) -> _Type | None:
+    if datetime in args:
+        return None  # a moment
+    types = [_type_of(arg) for arg in args]
+    if any(each is None for each in types):
+        return None
+    known = [each for each in types if each is not None]
+    texts = [each.text for each in known if each.text != "None"]
+    text = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}" if texts else "None"
+
+    def within(value: Any) -> tuple[str, Any, _Type] | None:
+        inner = None
+        for each in known:
+            if each.accepts(value):
+                inner = each.within(value) if each.within is not None else None
+                if inner is None:
+                    return None
+        return inner
+
+    return _Type(text, lambda value: any(each.accepts(value) for each in known), within)
+
+
+def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
+    if issubclass(kind, _Late):
+        name = kind.__name__
+        return _Type(_name(kind), lambda value: any(each.__name__ == name for each in type(value).__mro__))
+    if kind is bool:
+        return _Type("True or False", lambda value: type(value).__name__ in ("bool", "bool_", "bool"))
+    if kind is int:
+        return _Type("a whole number", lambda value: hasattr(type(value), "__index__"))
+    if kind is float:
+        return _Type("a number", lambda value: hasattr(type(value), "__float__") or hasattr(type(value), "__index__"))
+    if kind is str:
+        return _Type("a text", lambda value: isinstance(value, str))
+    if issubclass(kind, Mapping):
+        value_type = _type_of(args[1]) if len(args) == 2 else None
+        return _Type("a mapping", lambda value: isinstance(value, Mapping), _values(value_type))
+    if issubclass(kind, Generator):
+        return _Type("a step machine", lambda value: hasattr(value, "send"))
+    if kind is tuple:
+        return _Type("a tuple", lambda value: isinstance(value, (tuple, list)))
+    if issubclass(kind, Iterable) and (issubclass(kind, (Collection, Iterator)) or kind is Iterable) and args:
+        return _many(args[0])
+    if getattr(kind, "_is_protocol", False):
+        methods = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
+        return _Type(_name(kind), lambda value: all(hasattr(value, name) for name in methods))
+    return _Type(_name(kind), lambda value: isinstance(value, kind))
+
+
+def _many(element: Any) -> _Type:
+    """A list, or anything else that has elements; one element in its place is refused, also where it can be iterated
+    over."""
+    one = _type_of(element)
+    what = "" if one is None else f" of {_plural(one.text)}"
+    of_texts = one is not None and one.accepts("")
+    known_good: set[type] = set()
+    any_literal = get_origin(element) is Literal or any(get_origin(arg) is Literal for arg in get_args(element))
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, (str, bytes, bytearray)) or (isinstance(value, Mapping) and not of_texts):
+            return False
+        return hasattr(value, "__iter__") or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
+
+    def within(value: Any) -> tuple[str, Any, _Type] | None:
+        if one is None or type(value) not in (list, tuple):
+            return None
+        items = value if len(value) <= _LOOKED_AT else value[:_LOOKED_AT]
+        if one.within is None and known_good.issuperset(map(type, items)):
+            return None
+        examples: dict[type, int] = {}
+        for i, item in enumerate(items):
+            if type(item) not in examples:
+                examples[type(item)] = i
+        for i in examples.values():
+            if _problem("", value[i], one) is not None:
+                return f"[{i}]", value[i], one
+        if len(known_good) < 64 and not any_literal:
+            known_good.update(examples)
+        return None
+
+    return _Type(f"a list{what}", accepts, within)
+
+
+def _values(one: _Type | None) -> _Within | None:
+    if one is None:
+        return None
+
+    def within(value: Any) -> tuple[str, Any, _Type] | None:
+        if type(value) is not dict:
+            return None
+        seen: set[type] = set()
+        for number, (key, item) in enumerate(value.items()):
+            if number >= _LOOKED_AT:
+                break
+            if type(item) not in seen:
+                seen.add(type(item))
+                if _problem("", item, one) is not None:
+                    return f"[{key!r}]", item, one
+        return None
+
+    return within
+
+
+def _name(kind: type) -> str:
+    name = kind.__name__
+    if name.endswith(("Options", "Inputs", "Groups", "Metrics", "Scores")):
+        return name
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def _plural(text: str) -> str:
+    return {"a text": "texts", "a whole number": "whole numbers", "a number": "numbers"}.get(
+        text, text.removeprefix("a ").removeprefix("an ")
+    )

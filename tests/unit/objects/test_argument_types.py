@@ -1,0 +1,174 @@
+"""Every public function names an argument of a wrong type, whatever else it was given."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import kscale
+from kscale import ca, hpa, vpa
+from kscale.errors import ArgumentError, InputError
+from kscale.objects.argument_types import _checks_of, typed
+from kscale.objects.core import Node
+
+NOW = 1_800_000_000 * 10**9
+NODE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
+
+
+class Alien:
+    """Of a type that no function takes."""
+
+
+def public_functions() -> dict[str, Any]:
+    """The functions of kscale, ca, hpa and vpa, and of the modules of capacity that the reference describes."""
+    pages = (Path(__file__).parents[3] / "docs" / "reference").glob("kscale.capacity*.md")
+    found = {}
+    for module in (kscale, ca, hpa, vpa, *(importlib.import_module(page.stem) for page in sorted(pages))):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) and value.__module__.startswith("kscale"):
+                found[f"{module.__name__}.{name}"] = value
+    return found
+
+
+FUNCTIONS = public_functions()
+OWN_ERRORS = {"kscale.build_info", "kscale.hpa.settled"}
+
+
+def parameters_of(function: Any) -> dict[str, str]:
+    """Checked parameter -> its annotation."""
+    inner = inspect.unwrap(function)
+    checks = _checks_of(inner)
+    return {name: str(each.annotation) for name, each in inspect.signature(inner).parameters.items() if name in checks}
+
+
+CASES = [(name, parameter) for name, function in FUNCTIONS.items() for parameter in parameters_of(function)]
+
+
+@pytest.mark.parametrize(("name", "parameter"), CASES)
+def test_a_wrong_type_is_named(name: str, parameter: str) -> None:
+    function = FUNCTIONS[name]
+    checks = _checks_of(inspect.unwrap(function))
+    refused = 0
+    for wrong in (Alien(), {"no": "such"}, [Alien()], "text", 3.5):
+        if checks[parameter].accepts(wrong):
+            continue
+        refused += 1
+        with pytest.raises((InputError, TypeError)) as caught:
+            function(**{parameter: wrong})
+        assert isinstance(caught.value, ArgumentError), f"{name}({parameter}={wrong!r})"
+        assert caught.value.problems[0].field == parameter
+        assert type(wrong).__name__ in str(caught.value)
+    assert refused, f"{name}({parameter}) takes anything"
+
+
+def test_all_public_functions_are_checked() -> None:
+    unchecked = [name for name, function in FUNCTIONS.items() if not hasattr(function, "__wrapped__")]
+    without_parameters = [name for name in unchecked if not inspect.signature(FUNCTIONS[name]).parameters]
+    assert unchecked == without_parameters
+    assert len(CASES) > 250
+
+
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "options as a dict": (
+        lambda: kscale.scale_up(kscale.Cluster(), [], now=NOW, options={"a": 1}),  # type: ignore[arg-type]
+        r"options is \{'a': 1\}, not AutoscalingOptions \(got dict\)",
+    ),
+    "a state as a dict": (
+        lambda: kscale.scale_down(kscale.Cluster(), [], now=NOW, state={}),  # type: ignore[arg-type]
+        r"state is \{\}, not a LoopState \(got dict\)",
+    ),
+    "a path as a cluster": (
+        lambda: kscale.scale_up("cluster.json", [], now=NOW),  # type: ignore[arg-type]
+        r"cluster is 'cluster\.json', not a Cluster or a Snapshot \(got str\)",
+    ),
+    "one group as groups": (
+        lambda: kscale.scale_up(kscale.Cluster(), kscale.NodeGroup(id="g"), now=NOW),  # type: ignore[arg-type]
+        r"groups is NodeGroup\(.*not Groups or a list of NodeGroup \(got NodeGroup\)",
+    ),
+    "offers as dicts": (
+        lambda: kscale.mix(kscale.Cluster(), [{}]),  # type: ignore[list-item]
+        r"offers\[0\] is \{\}, not an Offer or a NodeGroup \(got dict\)",
+    ),
+    "a cluster as a base": (lambda: kscale.whatif(kscale.Cluster(), []), r"base is .*, not a Base \(got Cluster\)"),  # type: ignore[arg-type]
+    "a size as a text": (lambda: kscale.NodeGroup(id="g", max_size="10"), r"NodeGroup\.max_size is '10', not a whole"),  # type: ignore[arg-type]
+    "a template as a dict": (lambda: kscale.NodeGroup(id="g", template={}), r"NodeGroup\.template is \{\}, not a Node"),  # type: ignore[arg-type]
+    "a node as a template": (lambda: kscale.NodeGroup(id="g", template=Node()), "not a NodeTemplate \\(got Node\\)"),  # type: ignore[arg-type]
+    "a node as a dict": (lambda: kscale.NodeTemplate(node={}), r"NodeTemplate\.node is \{\}, not a Node"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_that_are_made(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises(ArgumentError, match=message) as caught:
+        call()
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, InputError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
+
+
+def test_a_moment_that_is_none_comes_first() -> None:
+    with pytest.raises(InputError, match="now: 'x' is a str"):
+        kscale.scale_up("no cluster", [], now="x")  # type: ignore[arg-type]
+
+
+@typed
+def sample(
+    names: Sequence[str], sizes: Mapping[str, int] | None = None, *, how: Literal["a", "b"] = "a", factor: float = 1.0
+) -> str:
+    return f"{list(names)} {sizes} {how} {factor}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("text",), "names is 'text', not a list of texts"),
+        ((["a", 3],), r"names\[1\] is 3, not a text \(got int\)"),
+        ((["a"], {"a": "x"}), r"sizes\['a'\] is 'x', not a whole number"),
+        ((["a"], [("a", 1)]), "sizes is .*, not a mapping"),
+    ],
+)
+def test_elements_are_looked_at(arguments: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        sample(*arguments)
+
+
+def test_values_of_a_right_type_pass() -> None:
+    import numpy as np
+
+    assert sample(("a", "b"), {"a": np.int64(3)}, how="b", factor=2).endswith("b 2")
+    assert sample(iter(["a"])) == "['a'] None a 1.0"
+    assert sample(np.array(["a"])).endswith("None a 1.0")
+    with pytest.raises(ArgumentError, match="how is 'c', not 'a' or 'b'"):
+        sample([], how="c")  # type: ignore[arg-type]
+
+
+@typed
+def many(*names: str, strict: bool = True) -> int:
+    return len(names) + strict
+
+
+def test_arguments_without_a_name_of_their_own_are_not_taken_for_others() -> None:
+    assert many("a", "b", strict=False) == 2
+    with pytest.raises(ArgumentError, match="strict is 'no', not True or False"):
+        many("a", strict="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_an_open_file_is_read(tmp_path: Path, text: bool) -> None:
+    path = tmp_path / "node.json"
+    path.write_text('{\n"kind": "Node", "apiVersion": "v1",\n"metadata": {"name": "n"}}')
+    with open(path) if text else open(path, "rb") as file:
+        assert kscale.load(file).keys("Node") == ["n"]
+    assert kscale.load(io.BytesIO(path.read_bytes())).keys("Node") == ["n"]
+    with pytest.raises(InputError, match=r"node\.json: cannot be read: .* closed file"):
+        kscale.load(file)
