@@ -30,6 +30,7 @@ __all__ = [
     "SimilarGroups",
     "Similarity",
     "TemplateProfile",
+    "differences",
     "find_similar",
     "similar",
 ]
@@ -137,14 +138,12 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 class Similarity(msgspec.Struct, kw_only=True, frozen=True):
     """The verdict; ``reasons`` are the texts of the first comparison that failed (sorted, without repetition).
 
-    Upstream logs one of them: it walks the resources in random order and stops at the first difference. ``details``:
-    the same with the labels or resources and their values, those of the first template first.
+    Upstream logs one of them: it walks the resources in random order and stops at the first difference.
     """
 
     similar: bool
     """Whether the groups may share a scale-up."""
     reasons: list[str] = []
-    details: list[str] = []
 
 
 _SIMILAR = Similarity(similar=True)
@@ -282,12 +281,17 @@ def _details(one: TemplateProfile, other: TemplateProfile, comparator: Comparato
 def similar(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
     """Whether nodes made from ``one`` template and the ``other`` are alike enough to share a scale-up (``comparator``:
     upstream's default one without it)."""
+    return _compare(
+        TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods), comparator or Comparator()
+    )
+
+
+def differences(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> list[str]:
+    """Return what :func:`similar` finds to differ: the labels or resources, and their values, those of ``one`` first;
+    empty for similar templates. As there, only the first comparison that fails counts."""
     comparator = comparator or Comparator()
     ours, theirs = TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods)
-    verdict = _compare(ours, theirs, comparator)
-    if verdict.similar:
-        return verdict
-    return msgspec.structs.replace(verdict, details=_details(ours, theirs, comparator))
+    return [] if _compare(ours, theirs, comparator).similar else _details(ours, theirs, comparator)
 
 
 @typed

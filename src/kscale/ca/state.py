@@ -98,8 +98,8 @@ class RememberedTarget(
 ):
     """The target size that a loop left to a group, and the one that the group's description had (None: it had none)."""
 
-    target: int
-    described: int | None = None
+    target: Count
+    described: Count | None = None
 
 
 class LoopState(

@@ -63,7 +63,8 @@ def explain(
     if pod.status.nominated_node_name:
         nominated = pod.status.nominated_node_name
         return _explanation(name, nodes, node=nominated, nominated=nominated, **common)
-    counted = snapshot_without_expendable(snapshot, expendable_cutoff)
+    # An expendable pod evicts nobody, and the autoscaler does not look at it.
+    counted = snapshot if common["expendable"] else snapshot_without_expendable(snapshot, expendable_cutoff)
     fit = fit_pods(snapshot, pods=[pod])
     failure = answers.prefilter_failure(fit, name, nodes)
     fits_on: list[str] = []

@@ -125,7 +125,7 @@ def report_scale_down(
     drained = _final_moves(plan.drain, snapshot)
     going_now = {*drained, *plan.delete_empty}
     nodes = [_node(name, plan, going_now, drained, groups, options, snapshot) for name in snapshot.nodes]
-    nodes = _with_homes_refused(nodes, plan, snapshot, options, moment(now))
+    nodes = _with_homes_refused(nodes, plan, snapshot, options)
     going = [item for item in nodes if item.decision in ("delete empty", "drain")]
     report = ScaleDownReport(
         result=plan.result,
@@ -146,7 +146,7 @@ _REFUSALS = 20
 
 
 def _with_homes_refused(
-    nodes: list[ScaleDownNode], plan: ScaleDownPlan, snapshot: Snapshot, options: AutoscalingOptions, now: Moment
+    nodes: list[ScaleDownNode], plan: ScaleDownPlan, snapshot: Snapshot, options: AutoscalingOptions
 ) -> list[ScaleDownNode]:
     """The nodes, the first of those whose pods find no place with the reason why."""
     if options.legacy:
@@ -156,7 +156,7 @@ def _with_homes_refused(
         failure = plan.failures.get(item.node)
         if item.reason == reasons.NO_PLACE_TO_MOVE_PODS and failure is not None and failure.homeless and left:
             left -= 1
-            why = why_homeless(item.node, failure.homeless, snapshot, options, now)
+            why = why_homeless(item.node, failure.homeless, snapshot, options)
             item = msgspec.structs.replace(item, why=f"{item.why}: {why}")
         found.append(item)
     return found

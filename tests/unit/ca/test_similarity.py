@@ -8,6 +8,7 @@ import pytest
 
 from builders import GPU, node, pod, template
 from kscale import ca
+from kscale.ca.similarity import differences
 from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.quantity import Quantity
@@ -105,7 +106,7 @@ def test_label_comparator(one: dict[str, str], other: dict[str, str], expected: 
 )
 def test_what_differs_is_named(one: Node, other: Node, kind: str, details: list[str]) -> None:
     comparator = ca.Comparator(kind=kind, labels=("a",) if kind == "label" else ())
-    assert ca.similar(template(one), template(other), comparator).details == details
+    assert differences(template(one), template(other), comparator) == details
 
 
 def test_over_committed_templates_are_not_even_like_themselves() -> None:

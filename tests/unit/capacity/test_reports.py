@@ -117,7 +117,8 @@ def test_an_explanation_counts_the_room_of_expendable_pods_as_an_estimate_does()
     assert (answer.fits, answer.fits_on, answer.fits_after_eviction, answer.groups) == (True, [], ["n1"], [])
     assert answer.event == "0/2 nodes are available: 2 Insufficient cpu."
     assert [verdict.node for verdict in answer.verdicts] == ["n1", "n2"]
-    assert explain(snapshot, "d/low").expendable
+    low = explain(snapshot, "d/low")
+    assert (low.expendable, low.fits, low.fits_after_eviction) == (True, False, [])
     every = explain(snapshot, "d/p", [group("g")], expendable_cutoff=-100)
     assert (every.fits, every.fits_after_eviction) == (False, [])
     assert [each.fits for each in every.groups] == [True]

@@ -13,7 +13,7 @@ from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.simulated import without_uncounted_pods
-from kscale.effects import SECOND, Moment, duration, to_datetime
+from kscale.effects import duration, to_datetime
 from kscale.objects.core import Pod, Taint
 from kscale.objects.durations import format_duration
 from kscale.objects.nodegroups import Groups
@@ -69,7 +69,7 @@ def why_it_stays(
     return _TEXTS.get(found.reason, found.reason)
 
 
-def why_homeless(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOptions, now: Moment) -> str:
+def why_homeless(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOptions) -> str:
     """Why a pod of a node that would be drained fits on no other node: the first reason of each, in words.
 
     ``snapshot``: as it was before the loop. The drained node stays in the simulation without pods and with the taint
@@ -79,7 +79,7 @@ def why_homeless(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOp
     at = counted.columns.index[node]
     mine = counted.placed_node == at
     drained = counted.columns.objects[at]
-    mark = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
+    mark = Taint(key=TO_BE_DELETED_TAINT, effect="NoSchedule")
     drained = replace(drained, spec=replace(drained.spec, taints=[*drained.spec.taints, mark]))
     moving = counted.pod(pod)
     moving = replace(moving, spec=replace(moving.spec, node_name=""))

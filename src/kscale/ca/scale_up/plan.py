@@ -28,7 +28,7 @@ from kscale.ca.scale_up.status import (
     RemainingPod,
     ScaleUpStatus,
 )
-from kscale.ca.similarity import Comparator, similar
+from kscale.ca.similarity import Comparator, differences
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.effects import Event
 from kscale.objects.nodegroups import Groups
@@ -245,9 +245,9 @@ class ScaleUpPlan:
         for option in done.options:
             if option.group == best.group or option.group in best.similar or option.group not in done.templates:
                 continue
-            verdict = similar(done.templates[best.group], done.templates[option.group], self._comparator)
-            if not verdict.similar:
-                found[option.group] = verdict.details
+            details = differences(done.templates[best.group], done.templates[option.group], self._comparator)
+            if details:
+                found[option.group] = details
         return found
 
     @cached_property
