@@ -225,15 +225,32 @@ class Instance:
         some = [self.available(self.sources[i][number]) for i in kinds.tolist()]
         mine = self.shapes.of_class[self.class_of[self.cell_of == number]]
         count = np.bincount(mine, minlength=len(self.shapes.count)).astype(np.int64)
-        total = float(self.shapes.count @ self.shapes.demand[:, 0])
-        share = float(count @ self.shapes.demand[:, 0]) / total if total else float(number == 0)
-        high = np.where(np.isfinite(self.plan.high), np.floor(self.plan.high * share), self.plan.high)
         return Cell(
             kinds,
             np.array(some, dtype=np.int64),
             count,
-            high,
+            np.where(
+                self.plan.high >= 0,
+                self._part_of_limits(number + 1) - self._part_of_limits(number),
+                np.where(self._makes_up() == number, self.plan.high, 0.0),
+            ),
         )
+
+    def _makes_up(self) -> NDArray[np.int64]:
+        """Return int64[Q]: the cell that makes up for what minima have too much of a row: the one with most pods that
+        has offers for it."""
+        pods = np.bincount(self.cell_of, minlength=max(1, len(self.cells)))
+        chosen = np.zeros(len(self.plan.rows), dtype=np.int64)
+        for q, row in enumerate(self.plan.rows):
+            able = {cell for kind in np.flatnonzero(row < 0).tolist() for cell in self.sources[kind]}
+            chosen[q] = max(sorted(able), key=lambda cell: int(pods[cell]), default=0)
+        return chosen
+
+    def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
+        """Return float64[Q]: what the first cells may have of each row, by their share of the pods."""
+        pods = len(self.cell_of)
+        share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
+        return np.floor(self.plan.high * share + 1e-9)
 
     def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
         """(resources, int64[C, R] of the classes, int64[nodes that exist + offers, R])."""
