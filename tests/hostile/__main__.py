@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +29,7 @@ parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
 parser.add_argument("--seed", type=int, default=0, help="of the soak; 0: another each time")
 given = parser.parse_args()
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without the programs
 scale = float(os.environ.get("KSCALE_HOSTILE_SCALE", "1"))
 with tempfile.TemporaryDirectory(prefix="hostile") as folder:
     if given.soak:

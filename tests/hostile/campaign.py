@@ -37,6 +37,7 @@ class Campaign:
         self.outcomes: dict[str, dict[str, str]] = {}
         self.programs: dict[str, Process] = {}
         self.met: Counter[str] = Counter()
+        self._number = 0
         self.clock = directory / "ahead"
 
     async def run(self, scenarios: Sequence[Scenario]) -> int:
@@ -46,9 +47,10 @@ class Campaign:
         async with HostileServer(api) as self.server:
             try:
                 await self.start(PROGRAMS)
-                for scenario in scenarios:
+                commands = self._commands(scenarios[0]) if scenarios else []
+                for scenario, following in zip(scenarios, [*scenarios[1:], None], strict=True):
                     began = time.monotonic()
-                    await self.scenario(scenario)
+                    commands = await self.scenario(scenario, commands, following)
                     found = self.outcomes[scenario.name]
                     odd = {program: outcome for program, outcome in found.items() if outcome != "ok"}
                     print(f"{time.monotonic() - began:6.1f} s  {scenario.name}  {odd or 'ok'}", flush=True)
@@ -61,28 +63,39 @@ class Campaign:
 
     # -- one scenario ------------------------------------------------------------------------------------------------
 
-    async def scenario(self, scenario: Scenario, *, commands: bool = True) -> None:
-        """Run a scenario, with or without commands beside the programs."""
+    def _commands(self, scenario: Scenario | None) -> list[Command]:
+        """Start the commands that meet a scenario: they take long to start, and wait for it."""
+        if scenario is None or scenario.name.startswith(_ONLY_PROGRAMS):
+            return []
+        self._number += 1
+        return [Command(each, self.server, self.directory, self._number) for each in COMMANDS]
+
+    async def scenario(
+        self, scenario: Scenario, commands: Sequence[Command] = (), following: Scenario | None = None
+    ) -> list[Command]:
+        """Run a scenario with its commands; returns those that wait for the following one."""
         fault = scenario.fault()
         outcomes = self.outcomes.setdefault(scenario.name, {})
         if scenario.start:
             for program in self.programs.values():
                 program.end()
         await self.server.begin(fault)
+        for command in commands:
+            self.server.admit(command.agent)
         if scenario.start:
             await self.start(PROGRAMS, healthy=False)
-        words = COMMANDS if commands and not scenario.name.startswith(_ONLY_PROGRAMS) else ()
-        running = [Command(each, self.server, self.directory) for each in words]
-        await self._until_hit(running)
+        await self._until_hit(commands)
+        waiting = self._commands(following)
         if scenario.harmless:
             await self.check(outcomes)
         self.met = Counter(self.server.hits)
         self.server.end()
         if not scenario.harmless:
             await self.check(outcomes)
-        for command in running:
+        for command in commands:
             outcomes[command.name] = await command.outcome(self._seconds(_WORK))
         await self._mend(outcomes)
+        return waiting
 
     async def _until_hit(self, commands: Sequence[Command]) -> None:
         """Until programs and commands have met the fault, or are unlikely to: they do not ask for such a thing."""
@@ -91,7 +104,7 @@ class Campaign:
         while (waited := time.monotonic() - begin) < self._seconds(_COMMANDS):
             self._measure()
             met = agents <= {name for name, count in self.server.hits.items() if count >= 2}
-            asked = all(command.done or self.server.hits[command.name] for command in commands)
+            asked = all(command.done or self.server.hits[command.agent] for command in commands)
             if (met or waited > self._seconds(_FAULT)) and asked:
                 break
             await asyncio.sleep(0.05)
