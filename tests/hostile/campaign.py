@@ -13,6 +13,7 @@ from hostile.commands import COMMANDS, Command
 from hostile.http_server import Api, HostileServer
 from hostile.programs import PROGRAMS, Cluster, Process
 from hostile.scenarios import Scenario
+from hostile.tls_front import SPOILT, TlsFront
 from kscale.world.clock import SystemClock
 from unit.drivers.vpa_world import SERVED
 
@@ -26,17 +27,18 @@ _ROOM: int = 192 << 20
 _ONLY_PROGRAMS = ("watch:", "metrics:", "scale:", "write:")
 """Faults that a command which only lists does not meet."""
 _CLOCK_SET = "clock: an hour ahead, and back"
-_NO_TLS = "TLS: aborted"
 
 
 class Campaign:
     """Runs scenarios one after the other. ``outcomes``: by scenario and program: ok, ended, stuck or unbounded."""
 
-    def __init__(self, directory: Path, scale: float) -> None:
-        self.directory, self.scale = directory, scale
+    def __init__(self, directory: Path, scale: float, *, commands: bool = True) -> None:
+        self.directory, self.scale, self._with_commands = directory, scale, commands
         self.outcomes: dict[str, dict[str, str]] = {}
         self.programs: dict[str, Process] = {}
         self.met: Counter[str] = Counter()
+        self.url = ""  # of another way to the server
+        self.ca: Path | None = None
         self._number = 0
         self.clock = directory / "ahead"
 
@@ -56,6 +58,7 @@ class Campaign:
                     print(f"{time.monotonic() - began:6.1f} s  {scenario.name}  {odd or 'ok'}", flush=True)
                 if len(scenarios) > 1:
                     await self._set_clock()
+                    await self._spoil_tls()
             finally:
                 for program in self.programs.values():
                     program.end()
@@ -65,7 +68,7 @@ class Campaign:
 
     def _commands(self, scenario: Scenario | None) -> list[Command]:
         """Start the commands that meet a scenario: they take long to start, and wait for it."""
-        if scenario is None or scenario.name.startswith(_ONLY_PROGRAMS):
+        if scenario is None or not self._with_commands or scenario.name.startswith(_ONLY_PROGRAMS):
             return []
         self._number += 1
         return [Command(each, self.server, self.directory, self._number) for each in COMMANDS]
@@ -148,7 +151,7 @@ class Campaign:
         for name in names:
             if name in self.programs:
                 self.programs[name].end()
-            self.programs[name] = Process(name, self.server, self.directory, self.clock)
+            self.programs[name] = Process(name, self.url or self.server.url, self.directory, self.clock, self.ca)
         if not healthy:
             return
         outcomes: dict[str, str] = {}
@@ -164,6 +167,21 @@ class Campaign:
         await self.check(outcomes)
         self.clock.unlink()
         await self.check(outcomes)
+
+    async def _spoil_tls(self) -> None:
+        async with TlsFront(self.server, self.directory) as front:
+            self.url, self.ca = front.url, front.ca
+            await self.start(PROGRAMS)
+            for name, answer in SPOILT.items():
+                front.spoil(answer)
+                end = time.monotonic() + self._seconds(_FAULT)
+                while front.spoilt < 3 * len(PROGRAMS) and time.monotonic() < end:
+                    await asyncio.sleep(0.05)
+                front.behave()
+                await self.check(self.outcomes.setdefault(name, {}))
+                await self._mend(self.outcomes[name])
+            for program in self.programs.values():
+                program.end()
 
     def _seconds(self, seconds: float) -> float:
         return seconds * self.scale

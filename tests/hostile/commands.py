@@ -33,7 +33,7 @@ class Command:
     def __init__(self, words: Words, server: HostileServer, directory: Path, number: int) -> None:
         self.name, self.agent = words.name, f"{words.name}-{number}"
         server.hold(self.agent)
-        kubeconfig = write_kubeconfig(server, directory, self.agent)
+        kubeconfig = write_kubeconfig(server.url, directory, self.agent)
         self._task = asyncio.create_task(self._run([*words.words, "--kubeconfig", str(kubeconfig)]))
         self._pid = 0
 

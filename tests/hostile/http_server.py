@@ -250,10 +250,13 @@ class HostileServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._handle, "127.0.0.1", 0, limit=1 << 24)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._server = await self.listen()
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
+
+    async def listen(self, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Serve on one more port."""
+        return await asyncio.start_server(self._handle, "127.0.0.1", 0, limit=1 << 24, ssl=tls)
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
