@@ -187,7 +187,7 @@ def _lists_of() -> Iterator[Scenario]:
     yield _list("resourceVersion goes backwards", _list_meta("resourceVersion", '"1"'), harmless=True)
     yield _list("remainingItemCount of 400 digits", _list_meta("remainingItemCount", "9" * 400))
     yield _list("the same page again and again", _list_meta("continue", '"again"'))
-    yield _list("metadata deep", _list_meta("annotations", deep(2000)), harmless=True)
+    yield _list("metadata deep", _list_meta("annotations", deep(2000)))
     for field, value in META_FIELDS.items():
         rewrite = _odd_copy(_with_meta(field, value))
         harmless = field not in IDENTITY

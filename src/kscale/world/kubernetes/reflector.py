@@ -244,8 +244,7 @@ class Reflector:
         newest, paginated = found
         if version == "0" and paginated:
             self._was_paginated = True  # the server keeps nothing in memory for this kind
-        yield from self._settle(newest)
-        return None
+        return (yield from self._settle(newest))
 
     def _list_version(self) -> str:
         if self._unavailable or self._paged:
@@ -285,7 +284,10 @@ class Reflector:
                     continue
                 events += seen.events
                 if seen.synced:
-                    yield from self._settle(seen.version)
+                    unsettled = yield from self._settle(seen.version)
+                    if unsettled is not None:
+                        yield from self._ask(Close())
+                        return unsettled
                     if seen.error is None:
                         return None
                 if seen.error is not None:
@@ -316,10 +318,14 @@ class Reflector:
             return seen.error, False
         return None
 
-    def _settle(self, version: str) -> Exchange[Asked, Seen, None]:
-        yield from self._ask(Settle(version))
+    def _settle(self, version: str) -> _Steps:
+        """End a list; why that is not possible, or None."""
+        seen = yield from self._ask(Settle(version))
+        if isinstance(seen, Failed):
+            return seen.error
         self._unavailable = False
         self.version = version
+        return None
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
