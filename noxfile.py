@@ -178,6 +178,18 @@ def e2e(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def hostile(session: nox.Session) -> None:
+    """All programs against an API server that misbehaves; `-- --smoke`: one scenario of each kind, `-- --only TEXT`."""
+    run(session, "python", "tests/hostile", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def soak(session: nox.Session) -> None:
+    """Random faults of `hostile` for `-- --minutes N` (120): memory, threads and open files do not grow."""
+    run(session, "python", "tests/hostile", "--soak", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict, and the floors."""
     run(session, "ruff", "check")

@@ -33,6 +33,7 @@ with atheris.instrument_imports(include=["kscale", "targets"]):  # kernels are n
         "capacity.groups",
         "capacity.whatif",
         "simulation",
+        "world",
     ):
         package = importlib.import_module(f"kscale.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from kscale._native import _engine, _packing
 from kscale.ca.expander.priority_config import PriorityConfigError, parse_priorities
 from kscale.capacity.plain_files import read_plain
 from kscale.capacity.whatif import scenarios_from
+from kscale.effects import Get, GetMetric, GetScale, List
 from kscale.errors import KscaleError, NativeError
 from kscale.hpa import ControllerState
 from kscale.objects.decode import from_dict
@@ -36,6 +37,16 @@ from kscale.series import read_csv, read_parquet, read_prometheus
 from kscale.simulation import build
 from kscale.simulation.scenario import Scenario
 from kscale.vpa import RecommenderOptions, RecommenderState, load_state, save_state
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.performer import Performer
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.sinks import ObjectSink
+from kscale.world.kubernetes.status import error_of
+from kscale.world.kubernetes.stores import ClusterSink
+from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.protocols import Watch
 
 __all__ = ["SEEDS", "TARGETS"]
 
@@ -333,6 +344,63 @@ def engine(data: bytes) -> None:
         del before[made.depth :]
 
 
+class _SameAnswer:
+    """A transport that answers everything alike."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    async def call(self, call: Call) -> Answer:
+        return self.answer
+
+    def stream(self, call: Call) -> Any:
+        raise AssertionError("no watch is opened")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _answered(question: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine that never has to wait."""
+    try:
+        question.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits for something")
+
+
+def server(data: bytes) -> None:
+    """What a server answers, as each that asks it reads it: lists, watches, discovery, a Status, a Scale, metrics."""
+    clock = SystemClock()
+    client = Client(_SameAnswer(Answer(200, {}, data)), clock, qps=-1)
+    performer = Performer(client, clock, resources=Resources(client))
+    metrics = RESTMetrics(client, Resources(client), clock)
+    readers: list[Callable[[], object]] = [
+        lambda: error_of(Call(method="GET", path="/"), Answer(503, {"retry-after": _text(data[:40])}, data)),
+        lambda: _answered(Resources(client).of_name("widgets.example.org")),
+        lambda: _answered(Resources(client).of_kind("Widget", "example.org/v1")),
+        lambda: _answered(Resources(client).mapper()),
+        lambda: _answered(performer(List(kind="ConfigMap", api_version="v1", watched=False))),
+        lambda: _answered(performer(Get(kind="Lease", api_version="coordination.k8s.io/v1", name="l", watched=False))),
+        lambda: _answered(performer(GetScale(resource="deployments.apps", namespace="d", name="a"))),
+        *(
+            lambda api=api, columns=columns: _answered(  # type: ignore[misc]  # of the loop
+                metrics.get(GetMetric(api=api, metric="m", kind="Pod", namespace="d", selector="", columns=columns))
+            )
+            for api, columns in (("resource", False), ("resource", True), ("custom", False), ("external", False))
+        ),
+    ]
+    for kind, version in (("Pod", "v1"), ("Node", "v1"), ("HorizontalPodAutoscaler", "autoscaling/v2")):
+        for sink in (
+            ObjectSink(Watch(kind=kind, api_version=version, typed=True), lambda _: None),
+            ClusterSink(kscale.Cluster(), kind),
+        ):
+            readers += [sink.begin, lambda sink=sink: sink.page(data), lambda sink=sink: sink.events(data + b"\n")]
+    for read in readers:
+        with contextlib.suppress(*NAMED):
+            read()
+
+
 NAMED: tuple[type[Exception], ...] = (
     KscaleError,
     QuantityError,
@@ -357,7 +425,7 @@ def guarded(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
 
 _FUNCTIONS = (
     dump, watch, groups, scenarios, simulation, quantity, selector, cel, priorities, protobuf, csv, parquet, prometheus,
-    hpa_state, vpa_state, engine,
+    hpa_state, vpa_state, engine, server,
 )  # fmt: skip
 TARGETS: dict[str, Callable[[bytes], None]] = {found.__name__: guarded(found) for found in _FUNCTIONS}
 
@@ -409,6 +477,50 @@ SEEDS: dict[str, list[bytes]] = {
         )
     ],
     "vpa_state": [save_state(RecommenderState(RecommenderOptions()))],
+    "server": [
+        _json({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": [POD]}),
+        _json({"kind": "NodeList", "metadata": {"continue": "a", "remainingItemCount": 3}, "items": [NODE]}),
+        b"".join(_json({"type": type_, "object": POD}) + b"\n" for type_ in ("ADDED", "MODIFIED", "DELETED")),
+        _json({"type": "BOOKMARK", "object": {"metadata": {"annotations": {"k8s.io/initial-events-end": "true"}}}}),
+        _json({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}),
+        _json({"kind": "Status", "code": 429, "details": {"retryAfterSeconds": 1, "causes": [{"reason": "r"}]}}),
+        _json({"groups": [{"name": "example.org", "versions": [{"groupVersion": "example.org/v1", "version": "v1"}]}]}),
+        _json({"groupVersion": "example.org/v1", "resources": [{"name": "widgets", "kind": "Widget"}]}),
+        _json(
+            {"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "g"}, "versions": [{"version": "v1"}]}]}
+        ),
+        _json(
+            {"kind": "Scale", "apiVersion": "autoscaling/v1", "spec": {"replicas": 2}, "status": {"selector": "a=b"}}
+        ),
+        _json(
+            {
+                "kind": "PodMetricsList",
+                "items": [
+                    {
+                        "metadata": {"name": "p", "namespace": "d"},
+                        "timestamp": "2026-05-04T00:00:00Z",
+                        "window": "30s",
+                        "containers": [{"name": "c", "usage": {"cpu": "5m", "memory": "1Mi"}}],
+                    }
+                ],
+            }
+        ),
+        _json(
+            {
+                "kind": "MetricValueList",
+                "items": [
+                    {
+                        "describedObject": {"name": "p"},
+                        "metric": {"name": "m"},
+                        "timestamp": "2026-05-04T00:00:00Z",
+                        "value": "5",
+                    }
+                ],
+            }
+        ),
+        b"--1",
+        b"+5",
+    ],
     "engine": [
         bytes(range(256)),
         bytes(range(128, 256)) * 2,

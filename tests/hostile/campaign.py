@@ -13,6 +13,7 @@ from hostile.commands import COMMANDS, Command
 from hostile.http_server import Api, HostileServer
 from hostile.programs import PROGRAMS, Cluster, Process
 from hostile.scenarios import Scenario
+from hostile.tls_front import SPOILT, TlsFront
 from kscale.world.clock import SystemClock
 from unit.drivers.vpa_world import SERVED
 
@@ -26,17 +27,19 @@ _ROOM: int = 192 << 20
 _ONLY_PROGRAMS = ("watch:", "metrics:", "scale:", "write:")
 """Faults that a command which only lists does not meet."""
 _CLOCK_SET = "clock: an hour ahead, and back"
-_NO_TLS = "TLS: aborted"
 
 
 class Campaign:
     """Runs scenarios one after the other. ``outcomes``: by scenario and program: ok, ended, stuck or unbounded."""
 
-    def __init__(self, directory: Path, scale: float) -> None:
-        self.directory, self.scale = directory, scale
+    def __init__(self, directory: Path, scale: float, *, commands: bool = True) -> None:
+        self.directory, self.scale, self._with_commands = directory, scale, commands
         self.outcomes: dict[str, dict[str, str]] = {}
         self.programs: dict[str, Process] = {}
         self.met: Counter[str] = Counter()
+        self.url = ""  # of another way to the server
+        self.ca: Path | None = None
+        self._number = 0
         self.clock = directory / "ahead"
 
     async def run(self, scenarios: Sequence[Scenario]) -> int:
@@ -46,14 +49,16 @@ class Campaign:
         async with HostileServer(api) as self.server:
             try:
                 await self.start(PROGRAMS)
-                for scenario in scenarios:
+                commands = self._commands(scenarios[0]) if scenarios else []
+                for scenario, following in zip(scenarios, [*scenarios[1:], None], strict=True):
                     began = time.monotonic()
-                    await self.scenario(scenario)
+                    commands = await self.scenario(scenario, commands, following)
                     found = self.outcomes[scenario.name]
                     odd = {program: outcome for program, outcome in found.items() if outcome != "ok"}
                     print(f"{time.monotonic() - began:6.1f} s  {scenario.name}  {odd or 'ok'}", flush=True)
                 if len(scenarios) > 1:
                     await self._set_clock()
+                    await self._spoil_tls()
             finally:
                 for program in self.programs.values():
                     program.end()
@@ -61,28 +66,39 @@ class Campaign:
 
     # -- one scenario ------------------------------------------------------------------------------------------------
 
-    async def scenario(self, scenario: Scenario, *, commands: bool = True) -> None:
-        """Run a scenario, with or without commands beside the programs."""
+    def _commands(self, scenario: Scenario | None) -> list[Command]:
+        """Start the commands that meet a scenario: they take long to start, and wait for it."""
+        if scenario is None or not self._with_commands or scenario.name.startswith(_ONLY_PROGRAMS):
+            return []
+        self._number += 1
+        return [Command(each, self.server, self.directory, self._number) for each in COMMANDS]
+
+    async def scenario(
+        self, scenario: Scenario, commands: Sequence[Command] = (), following: Scenario | None = None
+    ) -> list[Command]:
+        """Run a scenario with its commands; returns those that wait for the following one."""
         fault = scenario.fault()
         outcomes = self.outcomes.setdefault(scenario.name, {})
         if scenario.start:
             for program in self.programs.values():
                 program.end()
         await self.server.begin(fault)
+        for command in commands:
+            self.server.admit(command.agent)
         if scenario.start:
             await self.start(PROGRAMS, healthy=False)
-        words = COMMANDS if commands and not scenario.name.startswith(_ONLY_PROGRAMS) else ()
-        running = [Command(each, self.server, self.directory) for each in words]
-        await self._until_hit(running)
+        await self._until_hit(commands)
+        waiting = self._commands(following)
         if scenario.harmless:
             await self.check(outcomes)
         self.met = Counter(self.server.hits)
         self.server.end()
         if not scenario.harmless:
             await self.check(outcomes)
-        for command in running:
+        for command in commands:
             outcomes[command.name] = await command.outcome(self._seconds(_WORK))
         await self._mend(outcomes)
+        return waiting
 
     async def _until_hit(self, commands: Sequence[Command]) -> None:
         """Until programs and commands have met the fault, or are unlikely to: they do not ask for such a thing."""
@@ -91,7 +107,7 @@ class Campaign:
         while (waited := time.monotonic() - begin) < self._seconds(_COMMANDS):
             self._measure()
             met = agents <= {name for name, count in self.server.hits.items() if count >= 2}
-            asked = all(command.done or self.server.hits[command.name] for command in commands)
+            asked = all(command.done or self.server.hits[command.agent] for command in commands)
             if (met or waited > self._seconds(_FAULT)) and asked:
                 break
             await asyncio.sleep(0.05)
@@ -135,7 +151,7 @@ class Campaign:
         for name in names:
             if name in self.programs:
                 self.programs[name].end()
-            self.programs[name] = Process(name, self.server, self.directory, self.clock)
+            self.programs[name] = Process(name, self.url or self.server.url, self.directory, self.clock, self.ca)
         if not healthy:
             return
         outcomes: dict[str, str] = {}
@@ -151,6 +167,21 @@ class Campaign:
         await self.check(outcomes)
         self.clock.unlink()
         await self.check(outcomes)
+
+    async def _spoil_tls(self) -> None:
+        async with TlsFront(self.server, self.directory) as front:
+            self.url, self.ca = front.url, front.ca
+            await self.start(PROGRAMS)
+            for name, answer in SPOILT.items():
+                front.spoil(answer)
+                end = time.monotonic() + self._seconds(_FAULT)
+                while front.spoilt < 3 * len(PROGRAMS) and time.monotonic() < end:
+                    await asyncio.sleep(0.05)
+                front.behave()
+                await self.check(self.outcomes.setdefault(name, {}))
+                await self._mend(self.outcomes[name])
+            for program in self.programs.values():
+                program.end()
 
     def _seconds(self, seconds: float) -> float:
         return seconds * self.scale

@@ -27,11 +27,13 @@ COMMANDS: Final = (Words("estimate", ("estimate", "-q")), Words("hpa", ("hpa", "
 
 
 class Command:
-    """One command under way: it must answer, or say by name why it cannot."""
+    """One command under way: it must answer, or say by name why it cannot. It is started early, and waits for its
+    first answer until the server admits it."""
 
-    def __init__(self, words: Words, server: HostileServer, directory: Path) -> None:
-        self.name = words.name
-        kubeconfig = write_kubeconfig(server, directory, self.name)
+    def __init__(self, words: Words, server: HostileServer, directory: Path, number: int) -> None:
+        self.name, self.agent = words.name, f"{words.name}-{number}"
+        server.hold(self.agent)
+        kubeconfig = write_kubeconfig(server.url, directory, self.agent)
         self._task = asyncio.create_task(self._run([*words.words, "--kubeconfig", str(kubeconfig)]))
         self._pid = 0
 

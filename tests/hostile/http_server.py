@@ -150,8 +150,7 @@ class Connection:
 
     async def serve(self) -> None:
         while (request := await self._read()) is not None:
-            self.server.requests += 1
-            self.server.asked[request.program] += 1
+            await self.server.admitted(request.program)
             fault = self.server.fault
             applies = fault is not None and fault.applies(request)
             if applies:
@@ -238,26 +237,26 @@ class Connection:
 
 
 class HostileServer:
-    """``asked``, ``hits``: how many requests, and how many that a fault was for, by program."""
+    """``hits``: how many requests a fault was for, by program or command. A command waits until it is admitted."""
 
-    def __init__(self, api: Api, tls: ssl.SSLContext | None = None) -> None:
-        self.api, self._tls = api, tls
+    def __init__(self, api: Api) -> None:
+        self.api = api
         self.fault: Fault | None = None
         self.off = asyncio.Event()
         self.off.set()
-        self.requests = 0
-        self.asked: Counter[str] = Counter()
         self.hits: Counter[str] = Counter()
         self.watches: set[Connection] = set()
-        self.refuses_tls = False
-        self._connections: set[Connection] = set()
+        self._gates: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._handle, "127.0.0.1", 0, limit=1 << 24)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._server = await self.listen()
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
+
+    async def listen(self, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Serve on one more port."""
+        return await asyncio.start_server(self._handle, "127.0.0.1", 0, limit=1 << 24, ssl=tls)
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
@@ -266,6 +265,19 @@ class HostileServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
+
+    def hold(self, command: str) -> None:
+        """Let a command wait with its first request."""
+        self._gates[command] = asyncio.Event()
+
+    def admit(self, command: str) -> None:
+        """Let a command go on."""
+        self._gates[command].set()
+
+    async def admitted(self, program: str) -> None:
+        """Wait until a program or command may go on."""
+        if (gate := self._gates.get(program)) is not None:
+            await gate.wait()
 
     async def begin(self, fault: Fault) -> None:
         """Let something go wrong."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from hostile.http_server import COMMAND, Api, HostileServer
+from hostile.http_server import COMMAND, Api
 from kscale.effects import to_text
 from unit.drivers.vpa_world import autoscaler, meta, running_pod, workload
 
@@ -68,12 +68,14 @@ def free_port() -> int:
         return port
 
 
-def write_kubeconfig(server: HostileServer, directory: Path, command: str = "") -> Path:
+def write_kubeconfig(url: str, directory: Path, command: str = "", ca: Path | None = None) -> Path:
     """Write a kubeconfig for the programs, or for a command, which the server knows by its path."""
-    url = f"{server.url}{COMMAND}{command}" if command else server.url
+    cluster = {"server": f"{url}{COMMAND}{command}" if command else url}
+    if ca is not None:
+        cluster["certificate-authority"] = str(ca)
     config = {
         "kind": "Config", "apiVersion": "v1", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
     }  # fmt: skip
@@ -251,12 +253,12 @@ def _recommendation(cpu: str) -> Object:
 class Process:
     """One program."""
 
-    def __init__(self, name: str, server: HostileServer, directory: Path, clock: Path | None = None) -> None:
+    def __init__(self, name: str, url: str, directory: Path, clock: Path, ca: Path | None = None) -> None:
         self.name, self.agent = name, AGENTS[name]
         self.log = directory / f"{name}.log"
         self.port, self.metrics_port = free_port(), free_port()
         self.trusts: ssl.SSLContext | bool = False
-        kubeconfig = write_kubeconfig(server, directory)
+        kubeconfig = write_kubeconfig(url, directory, ca=ca)
         flags = [*PROGRAMS[name], *LIMITS, f"--kubeconfig={kubeconfig}", f"--address=127.0.0.1:{self.metrics_port}"]
         if name == "vpa-admission":
             flags += [f"--port={self.port}", *self._certificate(directory)]
@@ -265,7 +267,7 @@ class Process:
         script = Path(__file__).with_name("program.py")
         environ = {
             **os.environ,
-            "HOSTILE_CLOCK": str(clock or ""),
+            "HOSTILE_CLOCK": str(clock),
             "POD_NAMESPACE": "kube-system",
             "OMP_NUM_THREADS": "1",
         }

@@ -80,7 +80,7 @@ async def _run(campaign: Campaign, faults: list[Scenario], rng: random.Random, s
 async def _round(campaign: Campaign, scenario: Scenario) -> list[str]:
     """One fault: what came of it that should not have."""
     before = {name: await program.counters() for name, program in campaign.programs.items()}
-    await campaign.scenario(scenario, commands=False)
+    await campaign.scenario(scenario)
     failures = [
         f"{scenario.name}: {name}: {outcome}"
         for name, outcome in campaign.outcomes[scenario.name].items()

@@ -31,12 +31,13 @@ def plain(record: RawObject) -> Any:
     if isinstance(data, KubeObject):
         data = to_dict(data)
     elif isinstance(data, msgspec.Raw):
+        text = memoryview(data)
         try:
             data = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
         except RecursionError:
-            raise InputError(Problem("nested too deeply", field=deep_field(memoryview(record.data)))) from None
+            raise InputError(Problem("nested too deeply", field=deep_field(text))) from None
     if isinstance(data, dict):
         data.setdefault("apiVersion", record.api_version)
         data.setdefault("kind", record.kind)

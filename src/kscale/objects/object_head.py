@@ -78,11 +78,12 @@ def object_head(text: bytes | memoryview) -> ObjectHead:
 def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
     members = json_members(text)
     metadata = json_members(members["metadata"]) if "metadata" in members else {}
-    return ObjectHead(
-        _text(members.get("apiVersion")),
-        _text(members.get("kind")),
-        *(_text(metadata.get(name)) for name in ("namespace", "name", "uid", "resourceVersion")),
+    namespace, name, uid, version = (
+        _text(metadata.get(each)) for each in ("namespace", "name", "uid", "resourceVersion")
     )
+    if not namespace and bytes(metadata.get("namespace", b'""')) not in (b'""', b"null"):
+        name = ""  # of which namespace cannot be told, and so not which object it is
+    return ObjectHead(_text(members.get("apiVersion")), _text(members.get("kind")), namespace, name, uid, version)
 
 
 def _text(value: memoryview | None) -> str:

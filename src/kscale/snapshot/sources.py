@@ -342,8 +342,8 @@ def _envelope(view: memoryview) -> _Envelope:
         check_syntax(view)
         members = json_members(view)
         head = object_head(view)
-        items = members.get("items")
-        listed = items is not None and items[:1] == b"["
+        items = members.get("items", memoryview(b""))
+        listed = bytes(items[:1]) == b"["
         return _Envelope(head.api_version, head.kind, _array(items) if listed else msgspec.UNSET)
 
 

@@ -186,9 +186,10 @@ def _split_list(data: bytes) -> _List:
         if places is None:
             raise UnreadableError(Problem("expected an array", field="items"))
         items = [msgspec.Raw(text[at : at + size]) for at, size in places.tolist()]
-    kind = from_json(members.get("kind", memoryview(b'""')), str | None)
-    metadata = from_json(members.get("metadata", memoryview(b"{}")), _ListMeta | None)
-    return _List(kind=kind or "", metadata=metadata or _ListMeta(), items=items)
+    head = b",".join(b'"%s":%s' % (name.encode(), members[name]) for name in ("kind", "metadata") if name in members)
+    page = from_json(b"{%s}" % head, _List)
+    page.items = items
+    return page
 
 
 def read_event(line: bytes) -> ServerEvent:

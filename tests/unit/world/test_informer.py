@@ -433,6 +433,32 @@ def test_a_watch_that_the_server_does_not_end_is_ended() -> None:
     against_fake(case)
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("version", ["abc", "-1", "9" * 400])
+def test_a_version_that_is_none_is_given_up(streaming: bool, version: str) -> None:
+    """A server refuses to list or watch from it, and would do so for ever."""
+
+    def refuse(call: Call) -> Answer | None:
+        if dict(call.query).get("resourceVersion") == version:
+            return Answer(400, {}, json.dumps(status(400, "BadRequest", "invalid resource version")).encode())
+        return None
+
+    async def case(api: FakeApi) -> None:
+        api.server.fault = refuse
+        await api.create("pods", pod("a"))
+        async with following(api, streaming=streaming) as followed:
+            (watch,) = api.server.watches
+            odd = {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": version}}
+            watch.send("MODIFIED", merge(pod("a"), {"metadata": {"resourceVersion": "101", "uid": "uid-1"}}))
+            watch.send("BOOKMARK", odd)
+            await until(lambda: followed.reflector.version == version)
+            await api.cut()
+            await api.create("pods", pod("b"))
+            await until(lambda: set(followed.names) == {"a", "b"})
+
+    against_fake(case)
+
+
 def test_a_list_that_goes_on_with_the_same_page_fails() -> None:
     async def case(api: FakeApi) -> None:
         same = {"kind": "PodList", "metadata": {"resourceVersion": "1", "continue": "again"}, "items": [pod("x")]}

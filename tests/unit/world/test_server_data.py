@@ -194,6 +194,20 @@ def test_an_object_that_is_deleted_is_gone_whatever_it_looked_like(sinks: _Sinks
     assert (found.version, sinks.versions) == ("9", {"a": "7"})
 
 
+@pytest.mark.parametrize(
+    "item", ["null", "5", "[]", "{}", '{"metadata":{"name":5}}', '{"metadata":{"name":"b","namespace":[]}}', deep(2000)]
+)
+def test_an_item_without_an_identity_makes_its_list_fail(sinks: _Sinks, item: str) -> None:
+    """Otherwise what it stands for would be taken for deleted."""
+    sinks.listed(claim("a"), claim("b"))
+    sinks.sink.begin()
+    with pytest.raises(InputError, match="without an identity"):
+        sinks.sink.page(page(claim("a"), item))
+    assert sinks.versions == {"a": "7", "b": "7"}
+    sinks.listed(claim("b"))
+    assert sinks.versions == {"b": "7"}
+
+
 @pytest.mark.parametrize("odd", UNREADABLE)
 def test_unreadable_objects_are_logged_once_by_name(
     sinks: _Sinks, odd: dict[str, str], caplog: pytest.LogCaptureFixture

@@ -15,7 +15,9 @@ from kscale.drivers.live import Live, drive
 from kscale.effects import Get, List, Moment, Outcome, Progress, ReadStores, Steps
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.stores import KubernetesStores
+from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Change, Watch
+from unit.world.fake_api_server import status
 from unit.world.informer_cases import Api, pod, until
 from unit.world.stores_cases import CASES, asking, equal, node, storing, whatever_happens
 from unit.world.test_informer import FakeApi, against_fake, refusal
@@ -43,6 +45,35 @@ def test_whatever_happens_in_any_order() -> None:
 
     for seed in range(12):
         against_fake(partial(case, seed=seed), seed=seed, cut=seed, delay=0.002, minor=33 + 4 * (seed % 2))
+
+
+def test_a_list_that_does_not_come_to_its_end_is_listed_again() -> None:
+    """The page after it is gone, and all at once it goes on, too: nothing may be decided on it, nor wait for ever."""
+
+    async def case(api: FakeApi) -> None:
+        odd = False
+
+        def fault(call: Call) -> Answer | None:
+            if not odd or "watch" in dict(call.query):
+                return None
+            if dict(call.query).get("continue"):
+                return Answer(410, {}, json.dumps(status(410, "Expired")).encode())
+            page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1", "continue": "more"}}
+            return Answer(200, {}, json.dumps({**page, "items": []}).encode())
+
+        api.server.fault = fault
+        await api.create("nodes", node("n1"))
+        await api.create("pods", pod("a"))
+        async with storing(api, streaming=False) as stores:
+            odd = True
+            api.server.fail_watches(410, "Expired")
+            await asyncio.sleep(60)
+            odd = False
+            await api.create("pods", pod("b"))
+            await until(lambda: stores.settled and stores.get("Pod", "default", "b") is not None)
+            assert stores.get("Pod", "default", "a") is not None
+
+    against_fake(case)
 
 
 async def nothing(action: Any) -> Outcome:

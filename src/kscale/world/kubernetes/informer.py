@@ -277,7 +277,7 @@ class Informer:
             async with asyncio.timeout_at(self._ends):
                 while not came.ended and not came.lines:
                     came.add(await _read(stream))
-                    if not came.lines and came.size > self._limits.line_bytes:
+                    if came.size > self._limits.line_bytes and b"\n" not in came.parts[-1]:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
                         raise InputError(f"not a watch of {self.watch.kind}: {text}")
         came.ended = came.ended or not came.lines  # the server keeps it open for too long

@@ -106,7 +106,7 @@ class _Lists:
             try:
                 answer = await self._client.call(call)
             except RequestFailedError as error:
-                if not more or error.error.code != _GONE:
+                if not more or not limit or error.error.code != _GONE:
                     raise
                 self._come -= come
                 pages, limit, more, come, number = [], 0, "", 0, 0

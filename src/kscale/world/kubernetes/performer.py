@@ -200,7 +200,7 @@ class Performer:
             try:
                 answer = await self._client.call(call)
             except RequestFailedError as error:
-                if error.error.code != 410 or not more:
+                if error.error.code != 410 or not more or not limit:
                     raise
                 found, more, limit = [], "", 0  # it took too long: all at once
                 continue

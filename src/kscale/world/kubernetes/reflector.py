@@ -138,6 +138,11 @@ def _is_unavailable(error: ApiError) -> bool:
     return _is_expired(error) or TOO_LARGE_RESOURCE_VERSION in error.causes
 
 
+def _is_refused_version(error: ApiError, version: str) -> bool:
+    """A version is no version for the server: it came from somebody else, or was made up."""
+    return version not in ("", "0") and (error.code == 400 or error.reason == "BadRequest")
+
+
 def _is_throttled(error: ApiError) -> bool:
     return error.reason == "TooManyRequests" or error.code == 429
 
@@ -231,7 +236,7 @@ class Reflector:
     def _list(self) -> _Steps:
         version = self._list_version()
         found = yield from self._pages(version)
-        if isinstance(found, Failed) and _is_unavailable(found.error):
+        if isinstance(found, Failed) and (_is_unavailable(found.error) or _is_refused_version(found.error, version)):
             self._unavailable = True
             found = yield from self._pages(self._list_version())
         if isinstance(found, Failed):
@@ -239,8 +244,7 @@ class Reflector:
         newest, paginated = found
         if version == "0" and paginated:
             self._was_paginated = True  # the server keeps nothing in memory for this kind
-        yield from self._settle(newest)
-        return None
+        return (yield from self._settle(newest))
 
     def _list_version(self) -> str:
         if self._unavailable or self._paged:
@@ -271,7 +275,8 @@ class Reflector:
         """None: it is listed, and the watch is open; an error: this does not work here."""
         while True:
             begun = self._now
-            seen = yield from self._open("" if self._unavailable else self.version, initial=True)
+            version = "" if self._unavailable else self.version
+            seen = yield from self._open(version, initial=True)
             events = 0
             while isinstance(seen, Opened | Batch):
                 seen = yield from self._ask(ReadMore())
@@ -279,7 +284,10 @@ class Reflector:
                     continue
                 events += seen.events
                 if seen.synced:
-                    yield from self._settle(seen.version)
+                    unsettled = yield from self._settle(seen.version)
+                    if unsettled is not None:
+                        yield from self._ask(Close())
+                        return unsettled
                     if seen.error is None:
                         return None
                 if seen.error is not None:
@@ -292,7 +300,7 @@ class Reflector:
             error, refused = failed
             if refused or _is_throttled(error):
                 yield from self._pause()
-            elif _is_unavailable(error):
+            elif _is_unavailable(error) or _is_refused_version(error, version):
                 self._unavailable = True
             else:
                 return error
@@ -310,10 +318,14 @@ class Reflector:
             return seen.error, False
         return None
 
-    def _settle(self, version: str) -> Exchange[Asked, Seen, None]:
-        yield from self._ask(Settle(version))
+    def _settle(self, version: str) -> _Steps:
+        """End a list; why that is not possible, or None."""
+        seen = yield from self._ask(Settle(version))
+        if isinstance(seen, Failed):
+            return seen.error
         self._unavailable = False
         self.version = version
+        return None
 
     # -- watching ----------------------------------------------------------------------------------------------------
 

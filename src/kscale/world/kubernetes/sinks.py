@@ -122,7 +122,8 @@ class ObjectSink:
     (client-go's ``Replace``); until then the old state stays.
 
     An object that cannot be read is skipped (:attr:`unreadable`): the version of it that was read last stays, one that
-    was never read is absent.
+    was never read is absent. A list or a watch with an object that does not even say which one it is fails: what it
+    stands for would be taken for deleted.
     """
 
     __slots__ = ("_changed", "_listing", "_skipped", "_type", "objects", "watch")
@@ -217,7 +218,7 @@ class ObjectSink:
         try:
             return self._apply(event.type, self._read(event.object))
         except UnreadableObjectError as error:
-            if event.type == "DELETED":
+            if event.type == "DELETED" and error.head.name:
                 self._remove(object_key(error.head.namespace, error.head.name))
             self._skip(error)
             return error.head.resource_version
@@ -230,8 +231,11 @@ class ObjectSink:
             self._changed(Change(watch=self.watch, old=last or old))
 
     def _skip(self, error: UnreadableObjectError) -> None:
-        """Skip an object; in a list the version that was read last is taken over."""
+        """Skip an object; in a list the version that was read last is taken over. Raises InputError if it is unknown
+        which object it is."""
         head = error.head
+        if not head.name:
+            raise InputError(f"a {self.watch.kind} without an identity: {error}") from None
         key = object_key(head.namespace, head.name)
         self._skipped.report(key, error)
         if self._listing is not None and key in self.objects:

@@ -86,10 +86,12 @@ class ClusterSink:
         self._settled = True
 
     def _skip(self, problems: Sequence[Problem]) -> None:
-        """Report objects that cannot be read: the first problem of each."""
+        """Report objects that cannot be read: the first problem of each. Raises InputError for one without a name."""
         for problem in {each.object: each for each in reversed(problems)}.values():
-            place, _, name = problem.object.partition(" (")  # items[3] (ResourceClaim team-a/gpu)
-            self._skipped.report(name or place, problem)
+            name = problem.object.partition(" (")[2]  # items[3] (ResourceClaim team-a/gpu)
+            if " " not in name:
+                raise InputError(f"a {self._kind} without an identity: {problem}")
+            self._skipped.report(name, problem)
 
     def _leave(self, error: Exception | None) -> None:
         """Leaving with an error drops nothing."""
