@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from kscale.ca.options import LEGACY_ONLY, AutoscalingOptions, parse_gpu_limits, parse_range
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, Idle, read_int
+from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
+from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, Idle, flags_given_of, read_int
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
@@ -48,7 +48,7 @@ _STATE: Final = {
 _SCALE_UP: Final = {
     "scale_up_from_zero": "Act when no node is ready, too.",
     "enforce_node_group_min_size": "Groups below their minimum grow.",
-    "estimator": "binpacking is all there is.",
+    "estimator": "binpacking; basic with --profile legacy only.",
     "expander": "A chain of random, most-pods, least-waste, least-nodes, price, priority, grpc.",
     "grpc_expander_cert": "Certificates that the expander's must be signed by.",
     "grpc_expander_url": "Where the expander listens.",
@@ -132,6 +132,12 @@ _SCALE_DOWN: Final = {
     "max_bulk_soft_taint_time": "... within this time.",
     "node_deletion_candidate_ttl": "For how long such a taint says since when a node is unneeded.",
 }
+_RELEASE_1_3: Final = {
+    "profile": "Whose programs: current, or legacy for release 1.3 of 2018 and 2019 with its flags and defaults.",
+    "node_autoprovisioning_enabled": "Create node groups that a scale-up needs, and delete those that nothing needs.",
+    "max_autoprovisioned_node_group_count": "Create at most so many groups.",
+    "max_empty_bulk_delete": "Delete at most so many empty nodes in a loop.",
+}
 _WHERE: Final = {
     "namespace": "Of the lease, the status and the priorities.",
     "write_status_configmap": "Show the status in a ConfigMap.",
@@ -142,10 +148,9 @@ _WHERE: Final = {
 }
 _PANELS: Final = {
     "Limits": _LIMITS, "Cluster state": _STATE, "Scale-up": _SCALE_UP, "Taints": _TAINTS, "Scale-down": _SCALE_DOWN,
-    "Process": _WHERE,
+    "Process": _WHERE, "Release 1.3 (--profile legacy)": _RELEASE_1_3,
 }  # fmt: skip
 _BY_COMMAS: Final = ("bypassed_scheduler_names", "allowed_scheduler_names")
-_LEGACY: Final = "it belongs to release 1.3"
 _NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -161,8 +166,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "scheduler-verbosity": "there is no scheduler code that logs",
     "predicate-parallelism": "decisions do not depend on it",
     "enable-inter-pod-affinity-hostname-fast-path": "decisions do not depend on it",
-    **{name.replace("_", "-"): _LEGACY for name in LEGACY_ONLY},
-    "profile": "release 1.3 has no status here that could be shown; kscale scale-up and scale-down decide as it did",
     "feature-gates": "features have flags of their own",
     **KLOG_REFUSED,
 }
@@ -173,7 +176,6 @@ OFF: Final = KLOG_OFF | {
     "regional",
     "aws-use-static-instance-list",
     "bulk-mig-instances-listing-enabled",
-    "node-autoprovisioning-enabled",
 }
 """Switches among them that are off by default."""
 
@@ -211,13 +213,18 @@ class LoopFlags(OptionGroup):
     """What the decisions of a loop go by: fields named as those of :class:`kscale.ca.AutoscalingOptions`."""
 
     def options(self) -> AutoscalingOptions:
-        """As options. Raises InputError for what upstream refuses at start-up, with its texts."""
+        """As options. Raises InputError for what upstream refuses at start-up, with its texts, and for flags that the
+        release of the profile does not have."""
         defaults = AutoscalingOptions()
-        given: dict[str, Any] = {}
-        for name in fields(type(self)):
-            given[name] = _read(name, getattr(self, name), getattr(defaults, name))
-        options = AutoscalingOptions(**given)
-        problems = options.problems()
+        values = {
+            name: _read(name, getattr(self, name), getattr(defaults, name))
+            for name in fields(type(self))
+            if name != "profile"
+        }
+        typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
+        given = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
+        options = AutoscalingOptions.for_profile(self.profile, **given)
+        problems = options.problems() + options.misplaced(self.profile, given)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
         return options

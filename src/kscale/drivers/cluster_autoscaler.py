@@ -14,11 +14,15 @@ from kscale.ca.clock_steps import moved
 from kscale.ca.cluster_state import initializing_status, is_scaling_up
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng, TellPrices
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.metrics import initial_observations, observation
+from kscale.ca.legacy.metrics import LEGACY_METRICS, initial_observations_1_3
+from kscale.ca.legacy.scale_down import started_1_3
+from kscale.ca.legacy.status_text import shown_1_3
+from kscale.ca.metrics import METRICS, initial_observations, observation
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.state import LoopState
 from kscale.ca.static_autoscaler.inputs import LoopInputs
+from kscale.ca.static_autoscaler.log_lines import log_lines
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.run_once import run_once, run_once_steps
 from kscale.ca.static_autoscaler.steady import (
@@ -40,6 +44,7 @@ from kscale.effects import (
     GetPrices,
     HasInstances,
     List,
+    Metric,
     Moment,
     Progress,
     Refresh,
@@ -55,7 +60,15 @@ from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Clock, GoesBy, Stores, Watch
 from kscale.world.serve.snapshotz import SnapshotDesk
 
-__all__ = ["AutoscalerProcess", "ClusterAutoscaler", "NodeBoard", "NotStartedError", "farewell", "reach_nodes"]
+__all__ = [
+    "AutoscalerProcess",
+    "ClusterAutoscaler",
+    "NodeBoard",
+    "NotStartedError",
+    "farewell",
+    "reach_nodes",
+    "served_metrics",
+]
 
 _log = logging.getLogger(__name__)
 PRIORITIES: Final = "cluster-autoscaler-priority-expander"
@@ -106,6 +119,11 @@ class AutoscalerProcess:
     profile: SchedulerProfile | None = None
 
 
+def served_metrics(options: AutoscalingOptions) -> tuple[Metric, ...]:
+    """Return the metrics that a process with these options observes: those of its profile's release."""
+    return tuple((LEGACY_METRICS if options.legacy else METRICS).values())
+
+
 @dataclass(frozen=True, slots=True)
 class _Sight:
     snapshot: Snapshot
@@ -144,13 +162,23 @@ class ClusterAutoscaler:
     """Whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do."""
 
     def __post_init__(self) -> None:
-        self._begun = self.clock.now()
-        self._trigger = LoopTrigger(self.options.scan_interval, frequent=self.process.frequent_loops, now=self._begun)
+        self._start()
         self._actuator = Actuator(self.options, gpu_label=self.process.gpu_label)
         self._groups: Groups | Sequence[NodeGroup] = ()
         self._first = True
         self._last: _Round | None = None
         self._moments: tuple[object, set[Moment]] = None, set()  # of the nodes of a snapshot
+
+    def _start(self) -> None:
+        frequent = self.process.frequent_loops and not self.options.legacy
+        self._begun = self.clock.now()
+        self._trigger = LoopTrigger(self.options.scan_interval, frequent=frequent, now=self._begun)
+
+    def leads(self) -> None:
+        """Begin to lead. Release 1.3 makes its autoscaler then: its first loop and its cooldowns count from here."""
+        if self.options.legacy:
+            self._start()
+            self.state = started_1_3(self.state, self._begun)
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -167,7 +195,7 @@ class ClusterAutoscaler:
         if self.options.asked_ahead:
             kinds.append(("v1", "PodTemplate"))
         found = [Watch(kind=kind, api_version=version) for version, kind in kinds]
-        if self.process.frequent_loops:
+        if self.process.frequent_loops and not self.options.legacy:
             found.append(Watch(kind="Pod", api_version="v1", field_selector=UNSCHEDULED_PODS, typed=True))
         if "priority" in self.options.expander_names:
             named = f"metadata.name={PRIORITIES}"
@@ -242,6 +270,9 @@ class ClusterAutoscaler:
         self.report = report
         for warning in report.warnings:
             _log.warning("%s", warning)
+        if _log.isEnabledFor(logging.INFO):
+            for line in log_lines(report, self.options, now, details=_log.isEnabledFor(logging.DEBUG)):
+                _log.log(logging.INFO if line.level == "info" else logging.DEBUG, "%s", line.text)
         for name in report.scale_down.under_rollout if report.scale_down is not None else ():
             _log.debug("Node %s will be skipped as it is currently under rollout", name)
         _log.info("%r", report)
@@ -305,6 +336,9 @@ class ClusterAutoscaler:
     def _introduce(self, progress: Progress) -> Steps[None]:
         """What upstream shows before its first loop."""
         limits = self.options
+        if limits.legacy:
+            yield from self._introduce_1_3(progress)
+            return
         yield from progress.observe(
             *initial_observations(),
             observation("cpu_limits_cores", limits.cores_total.min, direction="minimum"),
@@ -317,7 +351,22 @@ class ClusterAutoscaler:
             problem = yield from write_status(progress, text, limits, progress.now)
             if problem is not None:
                 raise NotStartedError(f"Failed to init status ConfigMap: {problem}")
-        cloud = yield from progress.act(Refresh())  # taints of an earlier process are removed from nodes of groups only
+        yield from self._find_groups(progress)  # taints of an earlier process are removed from nodes of groups only
+
+    def _introduce_1_3(self, progress: Progress) -> Steps[None]:
+        """Show what release 1.3 shows before its first loop. A status that cannot be written did not stop it."""
+        options = self.options
+        yield from progress.observe(*initial_observations_1_3(options.node_autoprovisioning_enabled))
+        if options.write_status_configmap and not self.process.dry_run:
+            text = shown_1_3("Initializing", progress.now)
+            problem = yield from write_status(progress, text, options, progress.now)
+            if problem is not None:
+                _log.error("%s", problem)
+                _log.error("Failed to initialize status configmap, unable to write status events")
+        yield from self._find_groups(progress)
+
+    def _find_groups(self, progress: Progress) -> Steps[None]:
+        cloud = yield from progress.act(Refresh())
         if cloud.error is not None:
             _log.error("the cloud cannot be looked at: %s", cloud.error.message)
         self._groups = cloud.value or ()

@@ -159,7 +159,8 @@ def check_options(options: AutoscalingOptions) -> None:
     """Raises what :func:`scale_up_steps` says of options."""
     problems = options.problems()
     if options.estimator not in (("binpacking", "basic") if options.legacy else ("binpacking",)):
-        problems.append(Problem(f"Unknown estimator: {options.estimator}", field="estimator"))
+        word = "Unrecognized" if options.legacy else "Unknown"
+        problems.append(Problem(f"{word} estimator: {options.estimator}", field="estimator"))
     if problems:
         raise InputError(problems)
     names = [options.expander] if options.legacy else options.expander_names

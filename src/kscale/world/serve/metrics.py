@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from kscale.effects import Metric, Observation
@@ -44,7 +44,7 @@ class _Family:
         self._names = frozenset(metric.labels)
 
     def observe(self, seen: Observation) -> None:
-        name, kind, labels, bounds, _ = self.metric
+        name, kind, labels, bounds, _, _ = self.metric
         if seen.reset:
             self.values.clear()
             return
@@ -75,25 +75,19 @@ class _Family:
 class MetricStore:
     """The metrics of a process. May be used from several threads.
 
-    ``metrics`` describes them; ``help_texts`` says what they are, by name; ``process``: memory, CPU time and open files
-    of this process stand beside them.
+    ``metrics`` describes them; ``process``: memory, CPU time and open files of this process stand beside them.
     """
 
-    def __init__(
-        self, metrics: Iterable[Metric], *, help_texts: Mapping[str, str] | None = None, process: bool = True
-    ) -> None:
+    def __init__(self, metrics: Iterable[Metric], *, process: bool = True) -> None:
         self._lock = threading.Lock()
         self._families: dict[str, _Family] = {}
-        self._help = dict(help_texts or {})
         self._process = process
         self._registry: Any = None
         for metric in metrics:
             self.describe(metric)
 
-    def describe(self, metric: Metric, help_text: str = "") -> None:
+    def describe(self, metric: Metric) -> None:
         """Adds a metric. One of that name that is described in the same way is no matter."""
-        if help_text:
-            self._help[metric.name] = help_text
         if metric.of and metric.of not in self._families:
             raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
         known = self._families.get(metric.name)
@@ -145,7 +139,7 @@ class MetricStore:
                 if (seen := self._families[family.metric.of or family.metric.name].values)
             ]
         for metric, values in held:
-            yield _family(core, metric, self._help.get(metric.name, ""), values)
+            yield _family(core, metric, values)
 
 
 class _Collector:
@@ -162,8 +156,8 @@ def _copied(value: float | _Histogram) -> float | tuple[list[int], float]:
     return value if isinstance(value, float) else (list(value.counts), value.total)
 
 
-def _family(core: Any, metric: Metric, text: str, values: list[tuple[tuple[str, ...], Any]]) -> Any:
-    name, labels = metric.name, list(metric.labels)
+def _family(core: Any, metric: Metric, values: list[tuple[tuple[str, ...], Any]]) -> Any:
+    name, labels, text = metric.name, list(metric.labels), metric.help
     if metric.kind == "counter" and not name.endswith("_total"):
         family = core.Metric(name, text, "unknown")
         for key, value in values:

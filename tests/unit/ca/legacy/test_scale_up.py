@@ -273,7 +273,7 @@ def test_groups_that_are_made_are_told() -> None:
     assert ran.asked == [CreateGroup(group="m1"), IncreaseSize(group="m1", delta=1)]
     assert [event.message for event in ran.events][:2] == [
         "NodeAutoprovisioning: created new node group m1",
-        "Scale-up: setting group m1 size to 1 instead of 0 (max: 5)",
+        "Scale-up: group m1 size set to 1",
     ]
     failed = _steps(cluster, [candidate], AutoscalerError("", "no room"), node_autoprovisioning_enabled=True)
     assert (failed.value.error.type, failed.value.error.message) == ("cloudProviderError", "no room")
