@@ -73,7 +73,7 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
     """What a loop found out.
 
     - ``chosen``: by VPA, the neediest first; whether each is updated depends on budgets and limits.
-    - ``diagnostics``: what upstream logs.
+    - ``diagnostics``: what upstream logs; ``details``: what it logs from ``-v=2`` on.
     - ``stopped_early``: a limiter could not wait, and the loop ended there.
     - ``actions``, ``events``, ``observations``: what the plain call (:func:`~kscale.vpa.run_updater`) would have done
       and said, in order; whoever runs the step machine has seen them.
@@ -81,6 +81,7 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
 
     chosen: list[ChosenPod] = []
     diagnostics: list[str] = []
+    details: list[str] = []
     state: UpdaterState = msgspec.field(default_factory=UpdaterState)
     stopped_early: bool = False
     actions: list[Action] = []

@@ -120,6 +120,8 @@ class Restriction:
         self.last_attempts = last_attempts
         self.groups: dict[GroupKey, Group] = {}
         self.diagnostics: list[str] = []
+        self.too_few: dict[GroupKey, int] = {}
+        """Groups with fewer live pods than required, and how many they have."""
         self._group_of: dict[str, Group] = {}
         members: dict[GroupKey, list[Pod]] = {}
         for pod in pods:
@@ -144,6 +146,7 @@ class Restriction:
         below = False
         if len(live) < required:
             if not self.ignores_budget and not any(in_progress(pod) for pod in live):
+                self.too_few[key] = len(live)
                 return
             below = self.ignores_budget
         try:

@@ -16,12 +16,13 @@ from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
-from kscale.vpa.options import UpdaterOptions
+from kscale.vpa.options import LEGACY, UpdaterOptions
 
 __all__ = ["COMMAND", "command"]
 
 _HELPS: Final = {
     **COMMON,
+    "profile": "Whose updater: current, or legacy for that of 2020, which has fewer flags.",
     "updater_interval": "Between two loops, and how long each may take.",
     "use_admission_controller_status": "Do nothing unless the admission controller says that it lives.",
     "admission_controller_status_lease_name": "The lease by which it says so.",
@@ -84,7 +85,7 @@ def command(
     What is evicted comes back with other requests only where the admission controller lives. Runs instead of upstream's
     updater, never beside it.
     """
-    if not flags.admission_controller_status_lease_namespace:
+    if not flags.admission_controller_status_lease_namespace and flags.profile != LEGACY:
         flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
     options = struct_of(flags, UpdaterOptions)
     if ran_simulated(world, "vpa_updater", options, idle=[process, api, lease, planning]):
