@@ -270,6 +270,14 @@ class AutoscalerFlags(ProcessFlags):
             help="externalgrpc: its settings; clusterapi: kubeconfig of the management cluster; static: node groups.",
         ),
     ] = ""
+    static_sizes: Annotated[
+        str,
+        typer.Option(
+            "--static-sizes",
+            metavar="FILE",
+            help="static: where the sizes are written that groups shall have; who creates machines reads them there.",
+        ),
+    ] = ""
     clusterapi_cloud_config_authoritative: Annotated[
         bool,
         typer.Option(

@@ -4,7 +4,7 @@ is kept for the next."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -105,7 +105,8 @@ class NodeBoard:
 class AutoscalerProcess:
     """What the process is told, beside the options of a decision; the names are those of upstream's flags.
 
-    ``dra``: the API server serves devices; ``gpu_label``: the cloud's; ``rank``: an outside ranker, asked in a dry run;
+    ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: the
+    cloud's; ``rank``: an outside ranker, asked in a dry run;
     ``prices``: the cloud is asked for prices, in a dry run by this (None: groups say what their nodes cost);
     ``profile``: the scheduler's, if it is not the default one.
     """
@@ -114,6 +115,7 @@ class AutoscalerProcess:
     dry_run: bool = False
     dra: bool = True
     gpu_label: str = DEFAULT_GPU_LABEL
+    gpu_types: Collection[str] = ()
     rank: Rank | None = None
     prices: TellPrices | None = None
     profile: SchedulerProfile | None = None
@@ -163,7 +165,7 @@ class ClusterAutoscaler:
 
     def __post_init__(self) -> None:
         self._start()
-        self._actuator = Actuator(self.options, gpu_label=self.process.gpu_label)
+        self._actuator = Actuator(self.options, gpu_label=self.process.gpu_label, gpu_types=self.process.gpu_types)
         self._groups: Groups | Sequence[NodeGroup] = ()
         self._first = True
         self._last: _Round | None = None
@@ -250,6 +252,7 @@ class ClusterAutoscaler:
         inputs = LoopInputs(
             actuator=None if self.process.dry_run else self._actuator,
             gpu_label=self.process.gpu_label,
+            gpu_types=self.process.gpu_types,
             process_age=timedelta_of(begun - self._begun),
             rng=self.rng,
             profile=self.process.profile,

@@ -73,8 +73,11 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
     if process.cloud_provider not in CLOUDS:
         text = f"there is no cloud provider {process.cloud_provider!r} here; there are {', '.join(CLOUDS)}"
         raise InputError(Problem(text, field="--cloud-provider"))
-    if process.cloud_provider == "static" and not process.dry_run:
-        raise InputError(Problem("node groups of a file are for --dry-run", field="--cloud-provider"))
+    if process.static_sizes and process.cloud_provider != "static":
+        raise InputError(Problem("is of use with --cloud-provider=static only", field="--static-sizes"))
+    if process.cloud_provider == "static" and not (process.dry_run or process.static_sizes):
+        text = "node groups of a file are for --dry-run; --static-sizes says where changes of their sizes are written"
+        raise InputError(Problem(text, field="--cloud-provider"))
     if process.cloud_provider in ("static", "externalgrpc") and not process.cloud_config:
         raise InputError(Problem(f"{process.cloud_provider} needs one", field="--cloud-config"))
     run_program(
@@ -133,7 +136,7 @@ async def _put_together(
         held.callback(ranker.close)
     board = NodeBoard()
     groups = await _cloud(process, options, around, board, held)
-    gpu_label = await asyncio.to_thread(lambda: groups.gpu_label)
+    gpu_label, gpu_types = await asyncio.to_thread(lambda: (groups.gpu_label, groups.gpu_types))
     devices = not options.legacy and await around.resources.serves("resource.k8s.io/v1")
     health = HealthCheck(
         HealthCheckOptions(
@@ -150,6 +153,7 @@ async def _put_together(
             dry_run=around.dry_run,
             dra=devices,
             gpu_label=GPU_LABEL_1_3 if options.legacy else gpu_label or DEFAULT_GPU_LABEL,
+            gpu_types=gpu_types,
             rank=ranker,
             prices=groups.prices if "price" in chain and process.cloud_provider == "externalgrpc" else None,
             profile=_profile(process.scheduler_config_file),
@@ -236,7 +240,7 @@ async def _cloud(
         if without:
             text = f"{_NO_PRICING}: it has none"
             raise InputError([Problem(text, process.cloud_config, f"node group {name}", "price") for name in without])
-        return StaticGroups(groups, board)
+        return StaticGroups(groups, board, sizes=process.static_sizes)
     if wants_prices and process.cloud_provider != "externalgrpc":
         text = f"{_NO_PRICING}: of {process.cloud_provider} no prices are asked"
         raise InputError(Problem(text, field="--expander"))
