@@ -119,7 +119,7 @@ def calculate_row(
     values: Sequence[int] = (),
     timestamp: Moment = ZERO_TIME,
     groups: Mapping[str, Sequence[str]] | None = None,
-    terms: tuple[Moment, int, int, bool],
+    terms: tuple[Moment, int, int, int],
 ) -> Replicas:
     """One row through the kernel (``kscale._native._replicas.calculate``).
 
