@@ -120,7 +120,7 @@ class SimulationReport(Record, frozen=True):
     ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's updater) and
     ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often the API server's pods
     changed, each that was made, changed or deleted counted. ``recommendations``: of VPAs, as they stand at the end.
-    ``ideal`` is there where it was asked for.
+    ``ideal`` is there where it was asked for. ``warnings``: what of the scenario was not simulated, and why.
     """
 
     KIND = "SimulationReport"
@@ -149,3 +149,4 @@ class SimulationReport(Record, frozen=True):
     pod_events: int
     ideal: IdealMix | None = None
     recommendations: list[Recommended] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)

@@ -376,7 +376,9 @@ def test_status_is_written_as_v1_with_its_annotations(options: HPAOptions) -> No
 
 
 def test_a_profile_and_gates_that_there_are_none_of_are_refused() -> None:
-    with pytest.raises(InputError, match=r"unknown profile 'old'; there are current, legacy, legacy-1\.19, legacy-1\.18"):
+    with pytest.raises(
+        InputError, match=r"unknown profile 'old'; there are current, legacy, legacy-1\.19, legacy-1\.18"
+    ):
         HPAOptions(profile="old")
     with pytest.raises(InputError, match="unrecognized feature gate: HPAGeneration"):
         HPAOptions(profile="legacy", feature_gates={"HPAGeneration": True})
