@@ -4,7 +4,7 @@ is kept for the next."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -160,6 +160,8 @@ class ClusterAutoscaler:
     name: str = "cluster-autoscaler"
     report: LoopReport | None = None
     """Of the last loop."""
+    heard: Callable[[Moment, str, LoopReport], None] | None = None
+    """Called after each loop: when it began, why it started, and its report."""
     repeats: bool = False
     """Whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do."""
 
@@ -279,6 +281,8 @@ class ClusterAutoscaler:
         for name in report.scale_down.under_rollout if report.scale_down is not None else ():
             _log.debug("Node %s will be skipped as it is currently under rollout", name)
         _log.info("%r", report)
+        if self.heard is not None:
+            self.heard(now, self._trigger.reason, report)
         yield from progress.clock()
         if self.desk is not None and self.desk.wanted:
             self.desk.deliver(went_by(sight.snapshot, report), start=now, end=progress.now)

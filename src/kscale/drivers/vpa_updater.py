@@ -75,6 +75,8 @@ class VpaUpdater:
         self.options = options or UpdaterOptions()
         self._planner = None if plan is None else RoundPlanner(plan)
         self.state = UpdaterState()
+        self.heard: Callable[[UpdaterResult], None] | None = None
+        """Called with the result of each loop."""
         self.limit_ranges = LimitRanges()
         self._admission = ScalingDirection()
         # Scales are asked for once: upstream's updater never refreshes them.
@@ -147,7 +149,10 @@ class VpaUpdater:
         )
         if self._planner is not None:
             yield from self._plan_steps(self._planner, sight, given, progress)
-        self._tell((yield from self._loop_steps(self.state, given, progress.now, self._admission)))
+        result = yield from self._loop_steps(self.state, given, progress.now, self._admission)
+        self._tell(result)
+        if self.heard is not None:
+            self.heard(result)
         self._active()
 
     def _loop_steps(
