@@ -27,7 +27,8 @@ from kscale.world.nodegroups.external_server import ExternalServer
 from unit.world.writer_cases import deployment
 
 FLAGS = ("--profile=legacy", "--scan-interval=1s", "--scale-down-unneeded-time=4s", "--scale-down-delay-after-add=3s",
-         "--scale-down-delay-after-delete=1s", "--scale-down-delay-after-failure=1s", "--log-format=json", "-v=4")  # fmt: skip
+         "--scale-down-delay-after-delete=1s", "--scale-down-delay-after-failure=1s",
+         "--log-format=json", "-v=4")  # fmt: skip
 STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler"
 

@@ -226,7 +226,7 @@ def test_a_price_tie_goes_to_the_first_and_other_ties_to_chance() -> None:
     [
         ({"expander": "least-nodes"}, AutoscalerError, "Expander least-nodes not supported"),
         ({"expander": "most-pods,random"}, AutoscalerError, "Expander most-pods,random not supported"),
-        ({"estimator": "guess"}, InputError, "Unknown estimator: guess"),
+        ({"estimator": "guess"}, InputError, "Unrecognized estimator: guess"),
     ],
 )
 def test_what_1_3_did_not_know(flags: dict[str, Any], error: type[Exception], said: str) -> None:
