@@ -216,15 +216,13 @@ class LoopFlags(OptionGroup):
         """As options. Raises InputError for what upstream refuses at start-up, with its texts, and for flags that the
         release of the profile does not have."""
         defaults = AutoscalingOptions()
-        values = {
-            name: _read(name, getattr(self, name), getattr(defaults, name))
-            for name in fields(type(self))
-            if name != "profile"
-        }
+        written = {name: getattr(self, name) for name in fields(type(self))}
+        profile = written.pop("profile")
+        values = {name: _read(name, value, getattr(defaults, name)) for name, value in written.items()}
         typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
         given = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
-        options = AutoscalingOptions.for_profile(self.profile, **given)
-        problems = options.problems() + options.misplaced(self.profile, given)
+        options = AutoscalingOptions.for_profile(profile, **given)
+        problems = options.problems() + options.misplaced(profile, given)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
         return options

@@ -155,7 +155,7 @@ def calculate_row(
         utilization=int(utilization[0]) if MODES[mode] == "utilization" else None,
         usage=int(usage[0]),
         timestamp=timestamp,
-        error=error_text(int(errors[0]), bad_request[1], legacy=terms[3]),
+        error=error_text(int(errors[0]), bad_request[1], legacy=terms[3] != 0),
         path=tuple(name for bit, name in PATHS if paths[0] & bit),
         ratio=float(ratios[0, 0]),
         second_ratio=float(ratios[0, 1]),
