@@ -82,7 +82,7 @@ class LegacyRunOnce:
             yield from self.show()
         yield from p.observe(
             *(
-                observation("failed_scale_ups_total", reason=failure.error.code, **dict.fromkeys(_DEVICES, ""))
+                observation("failed_scale_ups_total", 1.0, reason=failure.error.code, **dict.fromkeys(_DEVICES, ""))
                 for failures in self.up.state.cluster.failures.values()
                 for failure in failures
             )

@@ -82,9 +82,9 @@ def _of_choice(plan: ScaleUpPlan) -> Iterator[LogLine]:
         best = None if done.best is None else (done.best.group, done.best.node_count, done.best.debug)
         yield from _of_best(best, done.sharing, done.plan, bool(done.options))
         return
-    for done in plan.rounds:
-        best = None if done.best is None else (done.best.group, done.best.node_count, "")
-        yield from _of_best(best, done.sharing, done.status.scale_ups, bool(done.options))
+    for each in plan.rounds:
+        best = None if each.best is None else (each.best.group, each.best.node_count, "")
+        yield from _of_best(best, each.sharing, each.status.scale_ups, bool(each.options))
     if not plan.rounds and plan.result == NO_OPTIONS_AVAILABLE:
         yield LogLine(_INFO, "No expansion options")
 
