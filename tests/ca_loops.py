@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -160,12 +160,17 @@ class Life:
         self.time = VirtualTime(cloud.perform, now=now)
         self.trace: list[tuple[Moment, Action]] = []
 
+    def cluster(self, objects: Sequence[KubeObject]) -> Cluster:
+        """What the loop looks at."""
+        return Cluster(objects)
+
     def loop(self, at: Moment, **inputs: Any) -> ca.LoopReport:
         """One loop, begun at a moment; what it started goes on in the time until the next one begins."""
         self.time.run(until=at)
         cloud = self.cloud
         pods = [pod for key, pod in cloud.pods.items() if not cloud._is_gone(key, at)]
-        snapshot = Cluster([*cloud.nodes.values(), *pods, *cloud.objects.values(), *self.others]).snapshot(dra=True)
+        cluster = self.cluster([*cloud.nodes.values(), *pods, *cloud.objects.values(), *self.others])
+        snapshot = cluster.snapshot(dra=True)
         inputs.setdefault("expander_input", ca.ExpanderInput(ask_prices=True))  # by who goes by prices
         given = ca.LoopInputs(actuator=self.actuator, **inputs)
         running = self.time.start(

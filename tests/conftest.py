@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import golden_support as golden
+from kscale.snapshot.collector import Ease
 
 os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
 
@@ -39,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--golden-dir", metavar="DIR", help="run the recorded cases of DIR instead of the vendored ones")
     group.addoption("--golden-kind", metavar="KIND", action="append", help="only this kind (repeatable)")
     group.addoption("--reference-all", action="store_true", help="run the reference on every large recorded case, too")
+    plans = parser.getgroup("plans")
+    plans.addoption("--plans", metavar="N", type=int, default=100, help="questions at each door of planning")
+    plans.addoption("--plans-seed", metavar="N", type=int, default=0, help="the number of the first question")
     parser.getgroup("hypothesis").addoption(
         "--property-time",
         metavar="SECONDS",
@@ -62,6 +67,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     begun = item.config.stash.get(_BEGUN, None)
     if begun is not None and time.monotonic() - begun > item.config.getoption("property_time"):
         pytest.skip("the time of --property-time is over")
+
+
+@pytest.fixture
+def own_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The cyclic garbage collector as Python sets it, and nobody who has it at ease: a round that another test has
+    abandoned holds it until it is collected."""
+    before = gc.get_threshold()
+    monkeypatch.setattr("kscale.snapshot.collector._EASE", Ease())
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["InputError", "KscaleError", "MissingExtraError", "NativeError", "Problem", "StateError"]
+__all__ = [
+    "BoundError",
+    "ConcurrentUseError",
+    "InputError",
+    "KscaleError",
+    "MissingExtraError",
+    "NativeError",
+    "Problem",
+    "StateError",
+]
 
 
 class KscaleError(Exception):
@@ -58,8 +67,22 @@ class StateError(KscaleError, ValueError):
     """A saved state that cannot be used: another version, another kind, or damaged."""
 
 
+class ConcurrentUseError(KscaleError, RuntimeError):
+    """A thread called an object that has one owner at a time while a call of another thread was under way.
+
+    Nothing was changed by the call that raises it, and the other call goes on undisturbed.
+    """
+
+
 class NativeError(KscaleError, RuntimeError):
     """A kernel refused its arguments or a compiled plug-in failed; the interpreter is unharmed."""
+
+
+class BoundError(KscaleError, AssertionError):
+    """A proven bound contradicts a known solution: a bug in kscale. No number is given out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}. This is a bug in kscale, please report it with the input.")
 
 
 class MissingExtraError(KscaleError, ImportError):

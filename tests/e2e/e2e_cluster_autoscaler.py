@@ -135,3 +135,57 @@ def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, t
     assert {"TriggeredScaleUp", "ScaledUpGroup", "ScaleDown", "ScaleDownEmpty"} <= reasons
     lease = whole.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler")
     assert lease["spec"]["holderIdentity"]  # it is not given up, as upstream does not
+
+
+EVICTS = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
+
+
+def daemon_set(name: str, evicts: str) -> dict[str, Any]:
+    """Agents on each node, which say whether they are evicted from a node that goes; empty: they do not say."""
+    labels = {"app": name}
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "10m"}}}
+    template = {
+        "metadata": {"labels": labels, "annotations": {EVICTS: evicts} if evicts else {}},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+    }
+    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+
+def evictions(plane: ControlPlane) -> list[str]:
+    """The pods that were to be evicted, by the names of what made them."""
+    lines = (plane.directory / "log" / "audit.jsonl").read_text().splitlines()
+    paths = [json.loads(line)["requestURI"].partition("?")[0] for line in lines if "/eviction" in line]
+    return [path.split("/")[-2].split("-")[0] for path in paths if path.endswith("/eviction")]
+
+
+def test_pods_of_daemon_sets_say_whether_they_are_evicted(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
+    """From an empty node those that want so, from a node that is drained all but those that do not."""
+    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
+    web = deployment("web", 1)
+    web["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m"}}
+    agents = [daemon_set("stays", "false"), daemon_set("leaves", "true"), daemon_set("silent", "")]
+
+    async def main() -> None:
+        async with connected(whole) as api:
+            kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock).run())
+            await asyncio.to_thread(cloud.increase_size, "small", 2)
+            for agent in agents:
+                await api.create("daemonsets.apps", agent)
+            await api.create("deployments.apps", web)
+            before = len(evictions(whole))
+            with ExternalServer(cloud, "127.0.0.1:0") as server:
+                autoscaler = Autoscaler(kubeconfig, server.url, tmp_path)
+                try:
+                    await holds(lambda: running(whole) == 7, autoscaler)
+                    await holds(lambda: len(nodes(whole)) == 1, autoscaler)
+                    assert set(evictions(whole)[before:]) == {"leaves"}
+                    await asyncio.to_thread(autoscaler.end)
+                finally:
+                    if autoscaler.process.poll() is None:
+                        autoscaler.end(signal.SIGKILL)
+            kubelet.cancel()
+            await asyncio.wait([kubelet])
+
+    asyncio.run(main())
+    cloud.close()

@@ -1,4 +1,4 @@
-"""Keys that come twice in a JSON text: the kernel against the slow way."""
+"""JSON texts without their values, keys that come twice and parts: the kernel against the slow way."""
 
 from __future__ import annotations
 
@@ -52,3 +52,52 @@ def test_repeats_a_key(value: Any, levels: int) -> None:
 def test_damaged_text_repeats_nothing() -> None:
     for text in (b"", b"{", b'{"a":1', b'{"a":1,"b"}', b"[" * 2000, b'{"a"'):
         assert not _projection.repeats_a_key(text)
+
+
+@given(JSON)
+def test_parts_of_a_text(value: Any) -> None:
+    text = f" {written(value)} ".encode()
+    members, elements = _projection.json_members(text), _projection.json_elements(text)
+    assert (members is not None) == isinstance(value, Written)
+    assert (elements is not None) == (isinstance(value, list) and not isinstance(value, Written))
+    if members is not None:
+        parts = [(text[a : a + b], text[c : c + d]) for a, b, c, d in members.tolist()]
+        assert parts == [(json.dumps(key).encode(), written(item).encode()) for key, item in value]
+    if elements is not None:
+        assert [text[at : at + size] for at, size in elements.tolist()] == [written(item).encode() for item in value]
+    assert _projection.json_extent(text) == (len(text) - 1, nesting(value))
+
+
+def nesting(value: Any) -> int:
+    if not isinstance(value, list):
+        return 0
+    items = [item for _, item in value] if isinstance(value, Written) else value
+    return 1 + max(map(nesting, items), default=0)
+
+
+def test_parts_of_a_deep_text() -> None:
+    for levels in (999, 1000, 1001, 100_000):
+        text = b'{"a":' * levels + b"[]" + b"}" * levels
+        assert _projection.json_extent(text) == (len(text), levels + 1)
+        (member,) = _projection.json_members(text).tolist()
+        assert member == [1, 3, 5, len(text) - 6]
+        assert _projection.json_members(text[:-1]) is None
+
+
+def test_damaged_text_has_no_parts() -> None:
+    for text in (
+        b"",
+        b"{",
+        b'{"a":1',
+        b'{"a":1,"b"}',
+        b'{"a":1}x',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b"[1,]",
+        b"[1] 2",
+        b"[1 2]",
+    ):
+        assert _projection.json_members(text) is None
+        assert _projection.json_elements(text) is None
+    assert _projection.json_extent(b'{"a":1} x') == (7, 1)
+    assert _projection.json_extent(b'{"a":1') == (-1, 0)

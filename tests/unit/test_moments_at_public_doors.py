@@ -168,6 +168,38 @@ def test_what_is_no_moment_is_refused_by_name(door: str) -> None:
     assert name not in [told(door, value) for value in RIGHT]
 
 
+SECONDS: Final = 1_795_348_800
+OTHER_UNITS: Final = {"seconds": SECONDS, "milliseconds": SECONDS * 10**3, "microseconds": SECONDS * 10**6}
+
+
+ANY_CLOCK: Final = ("kscale.effects.", "kscale.ca.expander.price.HourlyPrices.")
+"""Virtual clocks may begin anywhere; of an interval only the length counts."""
+
+
+@pytest.mark.parametrize("door", [door for door in DOORS if not door.startswith(ANY_CLOCK)])
+def test_integers_of_another_unit_are_refused_by_name(door: str) -> None:
+    name = DOORS[door][2]
+    assert [told(door, value) for value in OTHER_UNITS.values()] == [name] * len(OTHER_UNITS)
+    assert told(door, 0) != name, "0 is no particular time"
+
+
+@pytest.mark.parametrize("unit", OTHER_UNITS)
+def test_the_refusal_names_the_unit_that_an_integer_seems_to_have(unit: str) -> None:
+    with pytest.raises(InputError, match=rf"now: {OTHER_UNITS[unit]} nanoseconds .* seems to be {unit} \(2026-11-22T"):
+        kscale.scale_up(kscale.Cluster(), [], now=OTHER_UNITS[unit])
+
+
+@pytest.mark.parametrize("value", [1, 86_400, -1, -SECONDS, 10**17 - 1])
+def test_other_small_integers_are_refused_as_well(value: int) -> None:
+    with pytest.raises(InputError, match=f"now: {value} nanoseconds since 1970 are before 1973"):
+        effects.moment(value)
+
+
+def test_times_since_1973_and_explicit_dates_are_taken() -> None:
+    assert effects.moment(10**17) == 10**17
+    assert effects.moment(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == effects.SECOND
+
+
 def test_there_are_many() -> None:
     assert len(DOORS) > 60
     assert OUTSIDE.keys() <= {name for module in modules() for name in module.__all__}

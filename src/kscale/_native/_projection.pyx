@@ -99,6 +99,15 @@ cdef extern from "kscale/repeated_keys.hpp" namespace "kscale" nogil:
     cbool c_repeats "kscale::repeats_a_key"(const char* data, size_t size, size_t levels) except +
 
 
+cdef extern from "kscale/json_parts.hpp" namespace "kscale" nogil:
+    cdef struct c_Extent "kscale::JsonExtent":
+        int64_t end
+        int64_t depth
+    cbool c_members "kscale::json_members"(const char* data, size_t size, vector[int64_t]& out) except +
+    cbool c_elements "kscale::json_elements"(const char* data, size_t size, vector[int64_t]& out) except +
+    c_Extent c_extent "kscale::json_extent"(const char* data, size_t size) except +
+
+
 cdef object _int64(const vector[int64_t]& values):
     out = np.empty(values.size(), dtype=np.int64)
     cdef int64_t[::1] view = out
@@ -489,3 +498,36 @@ def repeats_a_key(const unsigned char[::1] data, Py_ssize_t levels=1 << 20):
     """Whether some object in a JSON text, at most ``levels`` deep (1: the outermost), has a key twice, written the same
     way; False for damaged text."""
     return data.shape[0] > 0 and c_repeats(<const char*>&data[0], data.shape[0], max(levels, 0))
+
+
+def json_members(const unsigned char[::1] data):
+    """The members of a JSON object as int64[n, 4]: begin and size of the key, with its quotes, and of the value; None if
+    the text is not one object. A text may be nested as deeply as memory allows."""
+    cdef vector[int64_t] found
+    cdef cbool ok = False
+    if data.shape[0]:
+        with nogil:
+            ok = c_members(<const char*>&data[0], data.shape[0], found)
+    return _int64(found).reshape((-1, 4)) if ok else None
+
+
+def json_elements(const unsigned char[::1] data):
+    """Begin and size of each element of a JSON array as int64[n, 2]; None if the text is not one array. As deep as
+    :func:`json_members`."""
+    cdef vector[int64_t] found
+    cdef cbool ok = False
+    if data.shape[0]:
+        with nogil:
+            ok = c_elements(<const char*>&data[0], data.shape[0], found)
+    return _int64(found).reshape((-1, 2)) if ok else None
+
+
+def json_extent(const unsigned char[::1] data):
+    """``(end, depth)`` of the first JSON value of a text: where it ends (-1: it is damaged), and how many objects and
+    arrays are open in it at once."""
+    cdef c_Extent found
+    if not data.shape[0]:
+        return -1, 0
+    with nogil:
+        found = c_extent(<const char*>&data[0], data.shape[0])
+    return found.end, found.depth

@@ -8,10 +8,12 @@ from typing import Final
 import msgspec
 
 from kscale.ca.options import AutoscalingOptions
+from kscale.effects import SECOND, duration
+from kscale.effects.moments import ComparedDuration
 
 __all__ = ["NotActionable", "not_actionable"]
 
-_STARTING: Final = timedelta(minutes=10)
+STARTING: Final[ComparedDuration] = 600 * SECOND
 """For so long after the process began nobody is told that no node is ready."""
 
 
@@ -34,5 +36,6 @@ def not_actionable(
     if nodes == 0:
         return NotActionable(message="Cluster has no nodes.")
     if ready_nodes == 0:
-        return NotActionable(message="Cluster has no ready nodes.", tell=process_age is None or process_age > _STARTING)
+        is_old = process_age is None or duration(process_age) > STARTING
+        return NotActionable(message="Cluster has no ready nodes.", tell=is_old)
     return None

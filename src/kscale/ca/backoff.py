@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kscale.effects import Moment, later
+from kscale.effects.moments import Nanoseconds
 
 __all__ = ["Backoff", "ScaleUpError", "backed_off", "drop_stale", "record_failure"]
 
@@ -22,7 +23,7 @@ class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Until when a group is left alone (that instant included), for how long this time (nanoseconds), and why."""
 
-    duration: int
+    duration: Nanoseconds
     until: Moment
     last_failed: Moment
     error: ScaleUpError

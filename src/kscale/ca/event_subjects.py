@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Event
 from kscale.objects.core import Node, ObjectReference, Pod
 
-__all__ = ["node_event", "pod_event", "pod_events", "status_event"]
+__all__ = ["UidOf", "node_event", "pod_event", "pod_events", "status_event"]
+
+UidOf = Callable[[str], str]
+"""The UID of a pod by ``namespace/name``; empty if it is not known."""
 
 
 def status_event(options: AutoscalingOptions, type_: str, reason: str, message: str) -> Event:
-    """About the cluster as a whole: upstream hangs such events on its status ConfigMap."""
+    """About the cluster as a whole: upstream hangs such events on its status ConfigMap (whose UID the world knows)."""
     where = ObjectReference(
         api_version="v1", kind="ConfigMap", namespace=options.namespace, name=options.status_config_map_name
     )
@@ -26,10 +29,8 @@ def node_event(node: Node, type_: str, reason: str, message: str) -> Event:
     return Event(regarding=where, type=type_, reason=reason, message=message)
 
 
-def pod_event(pod: Pod | str, type_: str, reason: str, message: str) -> Event:
-    """About a pod, or about one of which only ``namespace/name`` is known."""
-    if isinstance(pod, str):
-        return pod_events([pod], type_, reason, message)[0]
+def pod_event(pod: Pod, type_: str, reason: str, message: str) -> Event:
+    """About a pod."""
     metadata = pod.metadata
     where = ObjectReference(
         api_version="v1", kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
@@ -37,11 +38,11 @@ def pod_event(pod: Pod | str, type_: str, reason: str, message: str) -> Event:
     return Event(regarding=where, type=type_, reason=reason, message=message)
 
 
-def pod_events(pods: Iterable[str], type_: str, reason: str, message: str) -> list[Event]:
+def pod_events(pods: Iterable[str], type_: str, reason: str, message: str, *, uid_of: UidOf) -> list[Event]:
     """The same about each of many pods, by ``namespace/name``."""
     return [
         Event(
-            regarding=ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name),
+            regarding=ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid_of(pod)),
             type=type_,
             reason=reason,
             message=message,

@@ -17,7 +17,7 @@ from kscale.objects.core import Node, PodSpec
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
+from kscale.objects.pod_annotations import READ_ANNOTATIONS
 from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
 from kscale.snapshot.snapshot import Snapshot
@@ -25,7 +25,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["CachedTemplate", "KeptTemplates", "LastTemplates", "recalled", "remembered"]
 
 _MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
-_READ_ANNOTATIONS = frozenset({DAEMONSET_POD_ANNOTATION, CONFIG_MIRROR_ANNOTATION, _MIGRATED_PLUGINS})
+_READ_ANNOTATIONS = frozenset({*READ_ANNOTATIONS, _MIGRATED_PLUGINS})
 
 
 class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,7 @@ from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
 from kscale.effects import SECOND, Moment, duration
+from kscale.effects.moments import ComparedDuration
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, is_not_implemented
@@ -25,7 +27,7 @@ __all__ = [
     "provided_template",
 ]
 
-_STABLE_AFTER = 60 * SECOND
+STABLE_AFTER: Final[ComparedDuration] = 60 * SECOND
 """A node is a good example once its readiness has not changed for this long."""
 
 
@@ -54,7 +56,7 @@ def is_good_template(node: Node, now_ns: int) -> bool:
     state = readiness(node)
     return (
         state.ready
-        and state.last_transition + _STABLE_AFTER < now_ns
+        and state.last_transition + STABLE_AFTER < now_ns
         and not node.spec.unschedulable
         and not has_taint(node, TO_BE_DELETED_TAINT)
     )

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from kscale.ca.by_identity import kept_with
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
-from kscale.ca.node_readings import NodeReadings, provider_id_of
+from kscale.ca.node_readings import NodeReadings
 from kscale.ca.nodes import is_ready, is_simply_ready
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node
 from kscale.objects.meta import Condition
+from kscale.objects.nodegroups import instance_id_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["RESOURCE_NOT_READY", "STARTUP_TAINT", "NodeLists", "lists_of", "node_lists", "unready_copy", "with_gpus"]
@@ -61,7 +62,7 @@ def node_lists(
     taints = taints or TaintConfig()
     every = list(nodes)
     looks = [_look(node, gpu_label, taints, gpu_of, lacks) for node in every]
-    return _sorted_out(every, looks, [node.metadata.name for node in every], map(provider_id_of, every))
+    return _sorted_out(every, looks, [node.metadata.name for node in every], map(instance_id_of, every))
 
 
 def lists_of(
@@ -77,7 +78,7 @@ def lists_of(
 
     def sorted_out(nodes: list[Node]) -> NodeLists:
         looks = kept_with(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
-        return _sorted_out([*nodes], looks, names, kept_with(snapshot, ("provider ids",), nodes, provider_id_of))
+        return _sorted_out([*nodes], looks, names, kept_with(snapshot, ("instance ids",), nodes, instance_id_of))
 
     return kept_with(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
 
@@ -106,7 +107,7 @@ def _look(
 
 
 def _sorted_out(
-    every: list[Node], looks: Sequence[_Look], names: Sequence[str], provider_ids: Iterable[str]
+    every: list[Node], looks: Sequence[_Look], names: Sequence[str], instance_ids: Iterable[str]
 ) -> NodeLists:
     apart = [(i, *look) for i, look in enumerate(looks) if look is not _FINE]
     others = {i for i, _, called, reason in apart if not called or reason is not None}
@@ -119,7 +120,7 @@ def _sorted_out(
             every[i] = unready_copy(every[i], reason)
         if not simply or reason is not None:
             odd.append(i)
-    registered = NodeReadings(every, names, provider_ids, odd)
+    registered = NodeReadings(every, names, instance_ids, odd)
     return NodeLists(all=every, ready=ready, unready=unready, registered=registered)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, ZERO_TIME
+from kscale.effects.moments import ComparedDuration
 from kscale.objects.conditions import changed_at
 from kscale.objects.core import Node
 from kscale.objects.times import moment_in
@@ -38,7 +39,7 @@ _NOT_READY_TAINTS: Final = frozenset(
 _NOT_TRUE: Final = ("False", "Unknown")
 _TROUBLES: Final = ("DiskPressure", "NetworkUnavailable")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-_MAX_DELETION_SECONDS: Final = 5 * 60
+MAX_DELETION: Final[ComparedDuration] = 300 * SECOND
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -135,7 +136,7 @@ def deletion_candidate_since(node: Node) -> int | None:
 def is_being_deleted(node: Node, now_ns: int) -> bool:
     """Marked for deletion less than five minutes ago (or in the future)."""
     since = to_be_deleted_since(node)
-    return since is not None and now_ns - since < _MAX_DELETION_SECONDS * SECOND
+    return since is not None and now_ns - since < MAX_DELETION
 
 
 def is_suspended(node: Node) -> bool:

@@ -312,6 +312,9 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         if not self.enable_dynamic_resource_allocation:
             text = "--enable-dynamic-resource-allocation flag must be true: false"
             found.append(Problem(text, field="enable_dynamic_resource_allocation"))
+        if self.estimator not in (("binpacking", "basic") if self.legacy else ("binpacking",)):
+            word = "Unrecognized" if self.legacy else "Unknown"
+            found.append(Problem(f"{word} estimator: {self.estimator}", field="estimator"))
         if self.allowed_scheduler_names:
             for name in self.bypassed_scheduler_names:
                 if name not in self.allowed_scheduler_names:

@@ -1,25 +1,19 @@
-"""What a pod's annotations and life span mean to the autoscaler (``utils/pod``, ``utils/drain``).
-
-Which annotations and owners hold a pod on its node: ``scale_down/drainability/rules`` and :mod:`kscale.objects.owners`.
-"""
+"""What a pod's life span means to the autoscaler (``utils/drain``)."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from kscale.ca.go_math import wrap_int64
 from kscale.effects import SECOND
+from kscale.effects.moments import ComparedDuration
 from kscale.objects.core import Pod
 from kscale.objects.times import nanoseconds
 
-__all__ = ["annotation", "is_long_terminating"]
+__all__ = ["is_long_terminating"]
 
-_DEFAULT_GRACE_SECONDS = 30
-_EXTRA_GRACE = 30 * SECOND
-
-
-def annotation(pod: Pod, name: str) -> str | None:
-    """The value of an annotation, None without it."""
-    annotations = pod.metadata.annotations
-    return None if annotations is None else annotations.get(name)
+DEFAULT_GRACE: Final[ComparedDuration] = 30 * SECOND
+EXTRA_GRACE: Final[ComparedDuration] = 30 * SECOND
 
 
 def is_long_terminating(pod: Pod, now_ns: int) -> bool:
@@ -28,5 +22,5 @@ def is_long_terminating(pod: Pod, now_ns: int) -> bool:
     if deleted is None:
         return False
     grace = pod.spec.termination_grace_period_seconds
-    grace_ns = wrap_int64((_DEFAULT_GRACE_SECONDS if grace is None else grace) * SECOND)
-    return nanoseconds(deleted) + grace_ns + _EXTRA_GRACE < now_ns
+    grace_ns = wrap_int64(DEFAULT_GRACE if grace is None else grace * SECOND)
+    return nanoseconds(deleted) + grace_ns + EXTRA_GRACE < now_ns

@@ -5,6 +5,7 @@ What else must hold of a group that shares a scale-up: ``ca/scale_up/similar_gro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -135,12 +136,14 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 class Similarity(msgspec.Struct, kw_only=True, frozen=True):
     """The verdict; ``reasons`` are the texts of the first comparison that failed (sorted, without repetition).
 
-    Upstream logs one of them: it walks the resources in random order and stops at the first difference.
+    Upstream logs one of them: it walks the resources in random order and stops at the first difference. ``details``:
+    the same with the labels or resources and their values, those of the first template first.
     """
 
     similar: bool
     """Whether the groups may share a scale-up."""
     reasons: list[str] = []
+    details: list[str] = []
 
 
 _SIMILAR = Similarity(similar=True)
@@ -234,12 +237,55 @@ def _kept(labels: Mapping[str, str], ignored: set[str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name not in ignored}
 
 
+def _details(one: TemplateProfile, other: TemplateProfile, comparator: Comparator) -> list[str]:
+    """What differs, of the first comparison that fails."""
+
+    def differing(ones: Mapping[str, Any], others: Mapping[str, Any], what: str, ratio: float | None) -> list[str]:
+        found = []
+        for name in sorted(ones.keys() | others.keys()):
+            a, b = ones.get(name), others.get(name)
+            if a is None or b is None:
+                found.append(f"{what} {name}: {'absent' if a is None else a} and {'absent' if b is None else b}")
+            elif ratio is None and a != b:
+                found.append(f"{what} {name}: {a} and {b}")
+            elif ratio is not None and not _within(a, b, ratio):
+                found.append(f"{what} {name}: {a / 1000:g} and {b / 1000:g}, more than {ratio:.1%} apart")
+        return found
+
+    if comparator.kind == "label":
+        ours, theirs = (
+            {key: each.labels[key] for key in comparator.labels if key in each.labels} for each in (one, other)
+        )
+        absent = [f"label {name}: absent" for name in comparator.labels if name not in ours and name not in theirs]
+        return [*differing(ours, theirs, "label", None), *absent]
+    ratios = comparator.ratios
+    ignored = {*COMPARATORS[comparator.kind], *comparator.ignored_labels}
+
+    def amounts(profile: TemplateProfile) -> dict[str, Quantity]:
+        return {name: amount for name, amount in profile.capacity.items() if name != MEMORY}
+
+    def memory(profile: TemplateProfile) -> dict[str, float]:
+        return {name: _milli(amount) for name, amount in profile.capacity.items() if name == MEMORY}
+
+    capacity = differing(amounts(one), amounts(other), "capacity", None)
+    capacity += differing(memory(one), memory(other), "capacity", ratios.memory_difference_ratio)
+    return (
+        capacity
+        or differing(one.allocatable, other.allocatable, "allocatable", ratios.max_allocatable_difference_ratio)
+        or differing(one.free, other.free, "free", ratios.max_free_difference_ratio)
+        or differing(_kept(one.labels, ignored), _kept(other.labels, ignored), "label", None)
+    )
+
+
 def similar(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
     """Whether nodes made from ``one`` template and the ``other`` are alike enough to share a scale-up (``comparator``:
     upstream's default one without it)."""
-    return _compare(
-        TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods), comparator or Comparator()
-    )
+    comparator = comparator or Comparator()
+    ours, theirs = TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods)
+    verdict = _compare(ours, theirs, comparator)
+    if verdict.similar:
+        return verdict
+    return msgspec.structs.replace(verdict, details=_details(ours, theirs, comparator))
 
 
 def find_similar(

@@ -20,10 +20,12 @@ from kscale.ca.scale_down.node_latency import NodeLatencyTracker
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.state_version_1 import upgraded
 from kscale.effects import Moment, moment
+from kscale.effects.moments import Count, Nanoseconds
 from kscale.errors import StateError
 
 __all__ = [
     "LoopState",
+    "RememberedTarget",
     "RememberedTemplate",
     "ScaleDownState",
     "ScaleUpState",
@@ -56,7 +58,7 @@ class ScaleDownState(
     previous_candidates: list[str] = []
     hints: dict[str, str] = {}
     injected_hints: dict[str, str] = {}
-    update_interval: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    update_interval: Annotated[Nanoseconds, msgspec.Meta(ge=0)] | None = None
     last_update: Moment | None = None
     changes: GroupChanges = msgspec.field(default_factory=GroupChanges)
     last_scale_up: Moment | None = None
@@ -78,7 +80,7 @@ class ScaleUpState(
 
     hints: dict[str, str] = {}
     old_hints: dict[str, str] = {}
-    degraded_loops: int = 0
+    degraded_loops: Count = 0
 
 
 class RememberedTemplate(
@@ -88,6 +90,15 @@ class RememberedTemplate(
 
     template: dict[str, Any]
     added: Moment
+
+
+class RememberedTarget(
+    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The target size that a loop left to a group, and the one that the group's description had (None: it had none)."""
+
+    target: int
+    described: int | None = None
 
 
 class LoopState(
@@ -102,10 +113,11 @@ class LoopState(
     meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on
     nodes have been removed. ``latencies``, ``skipped``: for how long nodes wait to go, and to be looked at, where that
     is tracked. ``provisioning``: about provisioning requests. ``differing_drivers``: of which devices were other than
-    templates said when they were last compared.
+    templates said when they were last compared. ``targets``: the target sizes of groups whose new nodes have not all
+    come, by id; until then they count for a caller who describes these groups as before.
     """
 
-    cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
+    cursor: Annotated[Count, msgspec.Meta(ge=0, lt=1 << 62)] = 0
     cluster: ClusterStateRegistry = msgspec.field(default_factory=ClusterStateRegistry)
     scale_up: ScaleUpState = msgspec.field(default_factory=ScaleUpState)
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)
@@ -117,6 +129,7 @@ class LoopState(
     skipped: MaxNodeSkipEvalTime | None = None
     provisioning: ProvisioningState = ProvisioningState()
     differing_drivers: list[str] = []
+    targets: dict[str, RememberedTarget] = {}
 
     def to_json(self) -> bytes:
         """As JSON."""

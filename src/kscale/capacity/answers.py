@@ -33,10 +33,11 @@ __all__ = [
 
 
 class No(NamedTuple):
-    """Why a pod stays without: the plug-in and its reasons."""
+    """Why a pod stays without: the plug-in, its reasons, and the volume that is in the way."""
 
     plugin: str
     reasons: Sequence[str]
+    detail: str = ""
 
 
 class Estimated(msgspec.Struct, frozen=True):
@@ -102,7 +103,8 @@ def _noes(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
 def _no(verdict: Verdict) -> No:
     if verdict.ok:
         return No("", ["would fit an empty node, but not beside the pods placed first"])
-    return No(verdict.plugin, verdict.why)
+    volumes = [_use_detail(number) for number in verdict.numbers if "volume" in number]
+    return No(verdict.plugin, verdict.why, "; ".join(volumes))
 
 
 def template(group: NodeGroup) -> NodeTemplate:
@@ -198,6 +200,12 @@ def _domain_detail(number: dict[str, Any]) -> str:
 
 def _use_detail(number: dict[str, Any]) -> str:
     """Which port, disk, claim, driver or device request, how much of it, and whose pods have it."""
+    if "volume" in number:
+        bound = f"claim {number['claim']} is bound to volume {number['volume']}"
+        if "wanted" not in number:
+            return f"{bound}, which is not in the input"
+        there = "" if number["reachedFrom"] else "; the cluster has no such node"
+        return f"{bound}, usable only on nodes with {number['wanted']}{there}"
     if "driver" in number:
         return f"limit {number['limit']} of {number['driver']}"
     if "request" in number:

@@ -22,7 +22,8 @@ from kscale.objects.requests import CPU, MEMORY
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
-from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
+from kscale.vpa.controllers import TargetError
+from kscale.vpa.dump_controllers import controllers_of
 from kscale.vpa.target import parent_of
 
 __all__ = ["CostReport", "CostShare", "IdealMix", "PoolCost", "cost", "ideal_mix"]
@@ -185,7 +186,7 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
 
 def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     """``namespace/Kind/name`` of each pod: its topmost controller, or the pod itself."""
-    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
+    controllers = controllers_of(cluster)
     found = []
     for name in names:
         try:

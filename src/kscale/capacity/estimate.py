@@ -8,6 +8,7 @@ from typing import Any
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.pod_lists.tpu import TPU_PREFIX, clear_tpu_requests
 from kscale.capacity import answers
+from kscale.capacity.architectures import arch_of
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Rejection
 from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -17,7 +18,7 @@ from kscale.scheduling.place import place
 from kscale.scheduling.pods import priorities_of, stand_in_groups
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["BOUND_EFFORT", "estimate_groups", "rejections_of"]
+__all__ = ["BOUND_EFFORT", "EXPENDABLE_CUTOFF", "asks_for_tpus", "estimate_groups", "rejections_of"]
 
 BOUND_EFFORT = 120_000
 """Work that a strong bound may cost: some 50 milliseconds."""
@@ -45,6 +46,7 @@ def estimate_groups(
     """
     counts = snapshot.counts
     snapshot = snapshot_without_expendable(snapshot, expendable_cutoff)
+    expendable_running = counts["placed"] - snapshot.counts["placed"]
     asked = list(snapshot.pending if pods is None else pods)
     priorities = priorities_of(snapshot.records(asked)).tolist()
     pending = [name for name, priority in zip(asked, priorities, strict=True) if priority >= expendable_cutoff]
@@ -88,8 +90,15 @@ def estimate_groups(
         groups=lines,
         nowhere_pods=nowhere,
         unmodelled=list(unmodelled),
+        expendable_running=expendable_running,
+        expendable_cutoff=expendable_cutoff,
         existing=dict(existing) if placements else None,
     )
+
+
+def asks_for_tpus(snapshot: Snapshot, names: Sequence[str]) -> bool:
+    """Check whether some of the pods ask for cloud TPUs, which the autoscaler clears (ClearTPURequests)."""
+    return bool(_without_tpus(snapshot, names))
 
 
 def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
@@ -126,6 +135,7 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: answers.Estimated, place
         maximum=group.max_size if group.max_size < UNLIMITED else None,
         price=None if group.price is None else group.price * result.nodes,
         placement=dict(result.placement) if placements else None,
+        arch=arch_of(template.node),
     )
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+from kscale.ca.pod_lists.expendable import is_expendable, snapshot_without_expendable
 from kscale.capacity import answers
+from kscale.capacity.estimate import EXPENDABLE_CUTOFF
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
@@ -22,19 +24,46 @@ __all__ = ["distance", "explain", "nearest"]
 _NAMED = 5
 
 
-def explain(snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = ()) -> Explanation:
-    """The explanation of one pod: ``namespace/name``, or an object that need not be in the snapshot.
+def explain(
+    snapshot: Snapshot,
+    pod: str | Pod,
+    groups: Iterable[NodeGroup] = (),
+    *,
+    expendable_cutoff: int = EXPENDABLE_CUTOFF,
+) -> Explanation:
+    """Explain where one pod fits, or why it fits nowhere.
 
-    ``groups`` carry their template. Of a pod that waits for scheduling gates it says what would be without them.
-    Raises ``InputError`` for a name that is not in the snapshot.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The cluster.
+    pod : str or Pod
+        ``namespace/name``, or an object that need not be in the snapshot. Of a pod that waits for scheduling gates the
+        explanation says what would be without them.
+    groups : iterable of NodeGroup
+        Groups with their template, which are asked if no existing node takes the pod.
+    expendable_cutoff : int
+        Running pods of a lower priority are expendable: the Cluster Autoscaler counts their room as free.
+
+    Raises
+    ------
+    InputError
+        For a name that is not in the snapshot.
     """
     if isinstance(pod, str):
         pod = answers.find_pod(snapshot, pod)
     name = pod.key
     nodes: Sequence[Node] = snapshot.columns.objects
-    placed = pod.spec.node_name or pod.status.nominated_node_name
-    if placed:
-        return _explanation(name, nodes, node=placed)
+    common: dict[str, Any] = {
+        "expendable_cutoff": expendable_cutoff,
+        "expendable": is_expendable(pod, expendable_cutoff),
+    }
+    if pod.spec.node_name:
+        return _explanation(name, nodes, node=pod.spec.node_name, **common)
+    if pod.status.nominated_node_name:
+        nominated = pod.status.nominated_node_name
+        return _explanation(name, nodes, node=nominated, nominated=nominated, **common)
+    counted = snapshot_without_expendable(snapshot, expendable_cutoff)
     fit = fit_pods(snapshot, pods=[pod])
     failure = answers.prefilter_failure(fit, name, nodes)
     fits_on: list[str] = []
@@ -45,31 +74,52 @@ def explain(snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = ()
             verdicts.append(NodeVerdict(node=node.name, first=found[0], also=found[1:]))
         else:
             fits_on.append(node.name)
-    taken_by = _taken_by(snapshot, name, fits_on) if fits_on else []
+    after_eviction = [] if counted is snapshot else _fitting(counted, pod, [verdict.node for verdict in verdicts])
+    fitting = [*fits_on, *after_eviction]
+    taken_by = _taken_by(counted, name, fitting, expendable_cutoff) if fitting else []
+    answered: list[GroupAnswer] = []
+    unmodelled = dict.fromkeys(fit.unmodelled)
+    if not fitting or taken_by:
+        answered, of_groups = _group_answers(counted, pod, list(groups))
+        unmodelled |= dict.fromkeys(of_groups)
     return _explanation(
         name,
         nodes,
         taken_by=taken_by,
         fits_on=fits_on,
+        fits_after_eviction=after_eviction,
         verdicts=verdicts,
         event="" if fits_on else fit_error(_counted(verdicts), len(nodes), failure),
-        nearest=None if fits_on or failure else nearest(verdicts),
-        groups=[] if fits_on and not taken_by else _group_answers(snapshot, pod, list(groups)),
+        nearest=None if fitting or failure else nearest(verdicts),
+        groups=answered,
         gates=[gate.name for gate in pod.spec.scheduling_gates],
-        unmodelled=list(fit.unmodelled),
+        unmodelled=list(unmodelled),
+        **common,
     )
+
+
+def _fitting(snapshot: Snapshot, pod: Pod, nodes: Sequence[str]) -> list[str]:
+    """Those of the nodes that would take the pod."""
+    fit = fit_pods(snapshot, pods=[pod])
+    return [node for node in nodes if fit.verdict(pod.key, node).ok]
 
 
 def _counted(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
     return Counter(reason for verdict in verdicts for reason in verdict.first.reasons)
 
 
-def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str]) -> list[str]:
-    """Where all pending pods are placed, the highest priority first, and this one finds nothing left: some of those
-    that are on the nodes where it fits by itself."""
-    if name not in snapshot.pending or len(snapshot.pending) == 1:
+def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str], expendable_cutoff: int) -> list[str]:
+    """Where all pending pods that count are placed, the highest priority first, and this one finds nothing left: some
+    of those that are on the nodes where it fits by itself."""
+    priorities = snapshot.pending_records.priorities.tolist()
+    counted = [
+        key
+        for key, priority in zip(snapshot.pending, priorities, strict=True)
+        if priority >= expendable_cutoff or key == name
+    ]
+    if name not in counted or len(counted) == 1:
         return []
-    placed = place(snapshot)
+    placed = place(snapshot, pods=counted)
     if name in placed.placement:
         return []
     fitting = set(fits_on)
@@ -79,10 +129,11 @@ def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str]) -> list[str
 def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
     blank: dict[str, Any] = {
         "node": None, "fits_on": [], "verdicts": [], "event": "", "nearest": None, "groups": [], "unmodelled": [],
-        "gates": [], "taken_by": [],
+        "gates": [], "taken_by": [], "fits_after_eviction": [],
     }  # fmt: skip
     parts = blank | parts
-    return Explanation(pod=name, nodes=len(nodes), fits=bool(parts["node"] or parts["fits_on"]), **parts)
+    fits = bool(parts["node"] or parts["fits_on"] or parts["fits_after_eviction"])
+    return Explanation(pod=name, nodes=len(nodes), fits=fits, **parts)
 
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:
@@ -110,18 +161,26 @@ def _ratio(shortage: Shortage) -> float:
     return Quantity(shortage.short).approximate_float() / asked if asked > 0 else 0.0
 
 
-def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> list[GroupAnswer]:
-    results = answers.estimates(snapshot, [pod], groups)
-    return [_group_answer(pod.key, group, result) for group, result in zip(groups, results, strict=True)]
+def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> tuple[list[GroupAnswer], list[str]]:
+    """(the answer of each group, what it was not judged by)."""
+    results = list(answers.estimates(snapshot, [pod], groups))
+    aware = results
+    if any(result.unmodelled for result in results) and not snapshot.csi:
+        aware = list(answers.estimates(snapshot.csi_aware(), [pod], groups))
+    unmodelled = list(dict.fromkeys(text for result in aware for text in result.unmodelled))
+    return [_group_answer(pod.key, *each) for each in zip(groups, results, aware, strict=True)], unmodelled
 
 
-def _group_answer(name: str, group: NodeGroup, result: answers.Estimated) -> GroupAnswer:
+def _group_answer(name: str, group: NodeGroup, result: answers.Estimated, aware: answers.Estimated) -> GroupAnswer:
     allocatable = answers.template(group).node.status.allocatable or {}
-    no = result.unscheduled.get(name)
+    no, no_if_aware = result.unscheduled.get(name), aware.unscheduled.get(name)
+    why = no or no_if_aware
     return GroupAnswer(
         group=group.id,
         fits=no is None,
         allocatable={resource: str(quantity) for resource, quantity in allocatable.items()},
-        plugin=no.plugin if no else "",
-        reasons=list(no.reasons) if no else [],
+        plugin=why.plugin if why else "",
+        reasons=list(why.reasons) if why else [],
+        detail=why.detail if why else "",
+        csi_aware=None if (no is None) == (no_if_aware is None) else no_if_aware is None,
     )

@@ -1,32 +1,55 @@
-"""Whether workloads that are not in the cluster yet would fit: replicas are placed one after the other."""
+"""Whether workloads that are not in the cluster yet would fit: their replicas are placed one after the other."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from kscale.capacity import answers
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
 from kscale.errors import InputError, Problem
-from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet
+from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from kscale.objects.core import Pod, ReplicationController
 from kscale.objects.daemon_sets import should_run
 from kscale.objects.meta import KubeObject
+from kscale.objects.namespaces import with_namespace
+from kscale.objects.pod_claims import create_claims, needs_claims
 from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
-from kscale.objects.storage import default_storage_class
-from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pod_count, pods_of, spec_of
+from kscale.objects.resource import ResourceClaim
+from kscale.objects.storage import PersistentVolumeClaim, default_storage_class
+from kscale.objects.workloads import (
+    WORKLOADS,
+    alike,
+    claims_of,
+    daemonset_pod,
+    pod_count,
+    pods_of,
+    replica_set_of,
+    spec_of,
+)
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.fit import fit as fit_pods
 from kscale.scheduling.fit_error import fit_error
-from kscale.scheduling.place import place
+from kscale.scheduling.place import PlaceState, place
 from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MOST_REPLICAS", "check_count", "fit_workloads", "rejected", "workloads_in"]
+if TYPE_CHECKING:
+    from kscale.scheduling.scores.options import ScoreOptions
+
+__all__ = [
+    "MOST_REPLICAS",
+    "check_count",
+    "fit_workloads",
+    "rejected",
+    "with_pod_claims",
+    "with_volume_claims",
+    "workloads_in",
+]
 
 MOST_REPLICAS: Final = 5_000_000
 _NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's words
@@ -47,15 +70,36 @@ def fit_workloads(
     classes: PodClasses = BUILT_IN_CLASSES,
     placements: bool = False,
     known: Iterable[KubeObject] = (),
+    scores: ScoreOptions | None = None,
 ) -> FitReport:
-    """The report on Pods, Deployments, Jobs, ...: how many of their pods find a place now, in the order given.
+    """Report how many pods of Pods, Deployments, Jobs, ... find a place now, workload after workload.
 
-    Pods are taken as the API server would store them; ``classes``: the priority classes, runtime classes and limit
-    ranges of the cluster. What one workload takes is gone for the next. A DaemonSet is asked about one pod on every
-    node where it should run; a StatefulSet makes its claims. ``placements`` adds node -> replicas; ``known``: objects
-    of the input, so that it can be said which workloads are there already. Raises InputError for more than
-    :data:`MOST_REPLICAS` of a workload.
+    What one workload takes is not there for the next. Pods are taken as the API server would store them, with the
+    claims that controllers would create for them. A DaemonSet is asked about one pod on every node where it should
+    run.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The cluster, with the objects of the manifests that are not workloads.
+    workloads : iterable of KubeObject
+        The workloads, in the order in which they are placed.
+    classes : PodClasses
+        The cluster's priority classes, runtime classes, limit ranges and claim templates.
+    placements : bool
+        Whether the report has the number of replicas per node.
+    known : iterable of KubeObject
+        Objects of the input, to report which workloads exist already.
+    scores : ScoreOptions, optional
+        Place each replica on the node that kube-scheduler's Score plug-ins prefer. By default a replica goes to the
+        first node that takes it, round robin, as in the Cluster Autoscaler's simulator.
+
+    Raises
+    ------
+    InputError
+        For a workload of more than :data:`MOST_REPLICAS` pods.
     """
+    state = PlaceState()
     there = set(map(_name_of, known))
     lines: list[WorkloadFit] = []
     unmodelled: dict[str, None] = {}
@@ -68,7 +112,7 @@ def fit_workloads(
         elif isinstance(workload, DaemonSet):
             line, snapshot, left_out = _daemonset(snapshot, workload, classes, placements)
         else:
-            line, snapshot, left_out = _replicas(snapshot, workload, classes, placements)
+            line, snapshot, left_out, state = _replicas(snapshot, workload, classes, placements, scores, state)
         unmodelled.update(dict.fromkeys(left_out))
         lines.append(replace(line, exists=_name_of(workload) in there))
     return FitReport(
@@ -89,20 +133,46 @@ def check_count(workload: KubeObject) -> None:
         raise InputError(Problem(message, object=f"{kind} {workload.key}", field=where))
 
 
-def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> Sequence[PodRecord]:
-    """The pods that it would make."""
+def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
+    """Return the pods that the workload would make, and the snapshot with the claims that are made for them."""
     if isinstance(workload, Pod):
         spec = with_defaults(workload.spec, workload.metadata.labels, classes, workload.namespace or "default")
-        return [pod_record(replace(workload, spec=spec))]
-    equal = alike(workload, classes=classes)
-    if equal is None:
-        return [pod_record(pod) for pod in pods_of(workload, classes=classes)]
-    pod, count = equal
-    return copies_of(pod, count, pod.key.removesuffix("-0"), snapshot.interner)
+        pods: Iterable[Pod] = [with_namespace(replace(workload, spec=spec))]
+    else:
+        own_claims = needs_claims(spec_of(workload))
+        equal = None if own_claims else alike(workload, classes=classes)
+        if equal is not None:
+            pod, count = equal
+            return copies_of(pod, count, pod.key.removesuffix("-0"), snapshot.interner), snapshot
+        pods = pods_of(workload, classes=classes)
+    return with_pod_claims(snapshot, pods, classes)
 
 
-def _with_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
-    """The snapshot with the claims that the workload makes, but for those that are there."""
+def with_pod_claims(snapshot: Snapshot, pods: Iterable[Pod], classes: PodClasses) -> tuple[list[PodRecord], Snapshot]:
+    """Return the pods with the claims that controllers create for each, and the snapshot with these claims."""
+    default = default_storage_class(snapshot.informers.storage_classes.values())
+    devices: dict[tuple[str, str], ResourceClaim] = {}
+    volumes: dict[tuple[str, str], PersistentVolumeClaim] = {}
+    records: list[PodRecord] = []
+    for pod in pods:
+        if needs_claims(pod.spec):
+            created = create_claims(pod, classes.claim_templates, default)
+            pod = created.pod
+            devices.update(((claim.namespace, claim.name), claim) for claim in created.resource_claims)
+            volumes.update(((claim.namespace, claim.name), claim) for claim in created.volume_claims)
+        records.append(pod_record(pod))
+    if not devices and not volumes:
+        return records, snapshot
+    informers = replace(
+        snapshot.informers,
+        claims={**volumes, **snapshot.informers.claims},
+        resource_claims={**devices, **snapshot.informers.resource_claims},
+    )
+    return records, snapshot.with_placed([], [], informers)
+
+
+def with_volume_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
+    """Return the snapshot with the claims that a StatefulSet makes, but for those that exist."""
     default = default_storage_class(snapshot.informers.storage_classes.values())
     made = {(claim.namespace, claim.name): claim for claim in claims_of(workload, default)}
     if not made:
@@ -138,46 +208,73 @@ def _name_of(workload: KubeObject) -> tuple[str, str]:
     return workload.kind or type(workload).__name__, f"{workload.namespace or 'default'}/{workload.name}"
 
 
-def _one_more(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> Sequence[PodRecord]:
-    """A replica more than there are, of kinds that may have one."""
+def _one_more(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
+    """A replica more than there are, of kinds that may have one, and the snapshot with its claims."""
     if not isinstance(workload, (Deployment, ReplicaSet, ReplicationController)):
-        return []
+        return [], snapshot
     equal = alike(workload, classes=classes)
-    return copies_of(equal[0], 1, f"{equal[0].key}-more", snapshot.interner) if equal is not None else []
+    if equal is None:
+        return [], snapshot
+    pod = equal[0]
+    if needs_claims(pod.spec):
+        return with_pod_claims(snapshot, [next(pods_of(pod, 1, classes=classes))], classes)
+    return copies_of(pod, 1, f"{pod.key}-more", snapshot.interner), snapshot
 
 
 def _replicas(
-    snapshot: Snapshot, workload: KubeObject, classes: PodClasses, placements: bool
-) -> tuple[WorkloadFit, Snapshot, list[str]]:
+    snapshot: Snapshot,
+    workload: KubeObject,
+    classes: PodClasses,
+    placements: bool,
+    scores: ScoreOptions | None,
+    state: PlaceState,
+) -> tuple[WorkloadFit, Snapshot, list[str], PlaceState]:
     check_count(workload)
-    snapshot = _with_claims(snapshot, workload)
-    pods = _pods(snapshot, workload, classes)
-    placed = place(snapshot, pods=pods)
+    pods, snapshot = _pods(with_volume_claims(snapshot, workload), workload, classes)
+    if scores is None:
+        placed = place(snapshot, pods=pods)
+    else:
+        snapshot = _with_controller(snapshot, workload)
+        placed = place(snapshot, pods=pods, scores=scores, state=state)
     after = placed.snapshot_after
     rejections, event = rejected(after, placed.unschedulable_records)
-    more = [] if rejections else _one_more(snapshot, workload, classes)
+    next_event = ""
+    if not rejections:
+        more, following = _one_more(after, workload, classes)
+        if more:
+            next_event = rejected(following, place(following, pods=more).unschedulable_records)[1]
     line = _line(
         workload,
         len(pods),
         len(placed.placement),
         rejections=rejections,
         event=event,
-        next_event=rejected(after, place(after, pods=more).unschedulable_records)[1] if more else "",
+        next_event=next_event,
         placement=dict(Counter(placed.placement.values())) if placements else None,
     )
-    return line, after, placed.unmodelled
+    return line, after, placed.unmodelled, placed.state
+
+
+def _with_controller(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
+    """Return the snapshot with the controller of the pods, whose selector the default spread constraints read."""
+    controller = replica_set_of(workload) if isinstance(workload, Deployment) else workload
+    if not isinstance(controller, (ReplicaSet, ReplicationController, StatefulSet)):
+        return snapshot
+    key = (controller.kind or type(controller).__name__, controller.namespace or "default", controller.name)
+    informers = replace(snapshot.informers, controllers={**snapshot.informers.controllers, key: controller})
+    return snapshot.with_placed([], [], informers)
 
 
 def _daemonset(
     snapshot: Snapshot, workload: DaemonSet, classes: PodClasses, placements: bool
 ) -> tuple[WorkloadFit, Snapshot, list[str]]:
-    pod = daemonset_pod(workload, classes=classes)
     nodes = [node for node in snapshot.columns.objects if should_run(workload, node)]
-    fit = fit_pods(snapshot, pods=[pod], nodes=[node.name for node in nodes])
+    (record,), asked = with_pod_claims(snapshot, [daemonset_pod(workload, classes=classes)], classes)
+    fit = fit_pods(asked, pods=[record], nodes=[node.name for node in nodes])
     takes: list[int] = []
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for node in nodes:
-        noes = answers.verdicts(fit, pod, pod.key, node)
+        noes = answers.verdicts(fit, record.pod, record.key, node)
         if noes:
             found.setdefault((noes[0].plugin, tuple(noes[0].reasons)), []).append(node.name)
         else:
@@ -187,7 +284,9 @@ def _daemonset(
         for (plugin, reasons), names in found.items()
     ]
     names = [snapshot.nodes[number] for number in takes]
-    placed = [pod_record(daemonset_pod(workload, name, classes=classes)) for name in names]
+    placed, snapshot = with_pod_claims(
+        snapshot, (daemonset_pod(workload, name, classes=classes) for name in names), classes
+    )
     line = _line(
         workload,
         len(nodes),

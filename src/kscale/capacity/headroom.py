@@ -10,10 +10,17 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale._native import _removals
-from kscale.capacity.fit import rejected
+from kscale.capacity.fit import rejected, with_pod_claims, with_volume_claims
 from kscale.capacity.losses import ZONE, Loss, PairLosses, check_zone_label, losses, named_losses, pair_losses, repaired
+from kscale.objects.apps import StatefulSet
+from kscale.objects.batch import CronJob
 from kscale.objects.core import Pod, PodStatus
+from kscale.objects.meta import KubeObject
+from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_claims import needs_claims
+from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
+from kscale.objects.workloads import pods_of, spec_of
 from kscale.records import Record
 from kscale.scheduling.place import place
 from kscale.scheduling.session import Session
@@ -21,19 +28,35 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["HeadroomReport", "headroom", "lost", "more_of"]
+__all__ = ["HeadroomReport", "MorePods", "headroom", "lost", "more_of"]
 
 _MOST = 1_000_000
 _TOLD = 100_000
 """Up to so many it is told where they land."""
 
 
-class HeadroomReport(Record, frozen=True):
-    """``more``: how many more of the pod fit now (null: no pod was asked about); ``nodes``, ``zones``: every loss.
+class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """How many more of one pod fit, when no other pod is added.
 
-    ``placement``: node -> how many of them land there; ``nextEvent``: kube-scheduler's text for the one after. Both are
-    left out where more than 100,000 fit. ``lost``, ``pairs``: the losses that were asked about by name, and those of
-    every pair of nodes, when asked for.
+    ``pod``: the example; ``kind``, ``name``: the workload whose pod it is. ``placement``: node -> how many of them land
+    there; ``nextEvent``: kube-scheduler's text for the one after. Both are left out where more than 100,000 fit.
+    """
+
+    pod: str
+    more: int
+    kind: str = "Pod"
+    name: str = ""
+    placement: dict[str, int] | None = None
+    next_event: str = ""
+
+
+class HeadroomReport(Record, frozen=True):
+    """How many more of a pod fit now, and what every loss of a node or a zone would do.
+
+    ``more``: how many more of ``pod`` fit, ``placement`` and ``nextEvent`` as in ``pods`` (null or empty: not exactly
+    one pod was asked about); ``pods``: each pod that was asked about, by itself. ``nodes``, ``zones``: every loss.
+    ``lost``, ``pairs``: the losses that were asked about by name, and those of every pair of nodes, when asked for.
+    ``unmodelled``: what the pods use and kscale does not judge yet.
     """
 
     KIND: ClassVar[str] = "HeadroomReport"
@@ -47,12 +70,34 @@ class HeadroomReport(Record, frozen=True):
     """Of kube-scheduler, why one more finds no place."""
     lost: list[Loss] = msgspec.field(default_factory=list)
     pairs: PairLosses | None = None
+    pods: list[MorePods] = msgspec.field(default_factory=list)
+    unmodelled: list[str] = msgspec.field(default_factory=list)
 
 
-def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZONE) -> HeadroomReport:
-    """All of it in one call: :func:`more_of`, and :func:`losses` of every node and of every zone.
+def headroom(
+    snapshot: Snapshot,
+    pod: Pod | KubeObject | Sequence[KubeObject] | None = None,
+    *,
+    zone_label: str = ZONE,
+    classes: PodClasses = BUILT_IN_CLASSES,
+) -> HeadroomReport:
+    """Find how many more of each pod fit, and what the loss of any one node or any one zone would do.
 
-    Raises InputError for another ``zone_label`` than the usual one that no node has.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The cluster.
+    pod : Pod, workload or sequence of them, optional
+        Each is judged by itself. A workload (Deployment, StatefulSet, ...) stands for its first pod.
+    zone_label : str
+        The node label that names the zone.
+    classes : PodClasses
+        The cluster's priority classes, runtime classes, limit ranges and claim templates, which complete pods.
+
+    Raises
+    ------
+    InputError
+        If no node has a ``zone_label`` other than the usual one.
     """
     check_zone_label(snapshot, zone_label)
     zone_of = snapshot.columns.label(zone_label)
@@ -60,13 +105,21 @@ def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZO
     for n, value in enumerate(zone_of.ids.tolist()):
         if value >= 0:
             zones.setdefault(zone_of.values[value], []).append(n)
-    more = None if pod is None else more_of(snapshot, pod)
-    placement, event = (None, "") if pod is None or more is None or more > _TOLD else _landing(snapshot, pod, more)
+    asked = [] if pod is None else [pod] if isinstance(pod, KubeObject) else list(pod)
+    unmodelled: dict[str, None] = {}
+    pods: list[MorePods] = []
+    for workload in asked:
+        more, left_out = _more_pods(snapshot, workload, classes)
+        unmodelled.update(dict.fromkeys(left_out))
+        pods.append(more)
+    single = pods[0] if len(pods) == 1 else None
     return HeadroomReport(
-        pod=None if pod is None else pod.key,
-        more=more,
-        placement=placement,
-        next_event=event,
+        pod=None if single is None else single.pod,
+        more=None if single is None else single.more,
+        placement=None if single is None else single.placement,
+        next_event="" if single is None else single.next_event,
+        pods=pods,
+        unmodelled=list(unmodelled),
         nodes=losses(snapshot, [(name, [n]) for n, name in enumerate(snapshot.nodes)]),
         zones=losses(snapshot, zones.items()),
     )
@@ -106,6 +159,59 @@ def lost(
             ]
             pairs = msgspec.structs.replace(pairs, worst=worst)
     return HeadroomReport(pod=None, more=None, nodes=[], zones=[], lost=found, pairs=pairs)
+
+
+def _more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[MorePods, list[str]]:
+    """Return how many more of a workload's pod fit, and what of the pod is not judged."""
+    spec = spec_of(workload)
+    namespace = workload.namespace or DEFAULT_NAMESPACE
+    left_out = classes.unknown(spec)
+    pod = _first_pod(workload, classes)
+    answer = MorePods(pod=pod.key, more=0, kind=workload.kind or type(workload).__name__, name=workload.name)
+    plugin, message = classes.refusal(spec, namespace)
+    if message:
+        return replace(answer, next_event=f"{plugin} would refuse the pod: {message}"), left_out
+    if needs_claims(pod.spec) or (isinstance(workload, StatefulSet) and workload.spec.volume_claim_templates):
+        more, placement, event = _more_with_claims(snapshot, workload, pod, classes)
+        return replace(answer, more=more, placement=placement, next_event=event), left_out
+    more = more_of(snapshot, pod)
+    placement, event = (None, "") if more > _TOLD else _landing(snapshot, pod, more)
+    return replace(answer, more=more, placement=placement, next_event=event), left_out
+
+
+def _first_pod(workload: KubeObject, classes: PodClasses) -> Pod:
+    """Return the workload's first pod, whatever its number of replicas, as the API server would store it."""
+    if isinstance(workload, CronJob):
+        workload = replace(workload, spec=replace(workload.spec, suspend=False))
+    pod = next(pods_of(workload, None if isinstance(workload, Pod) else 1, classes=classes))
+    if isinstance(workload, Pod):
+        namespace = workload.namespace or DEFAULT_NAMESPACE
+        pod = with_namespace(replace(pod, spec=with_defaults(pod.spec, pod.metadata.labels, classes, namespace)))
+    return pod
+
+
+def _more_with_claims(
+    snapshot: Snapshot, workload: KubeObject, pod: Pod, classes: PodClasses
+) -> tuple[int, dict[str, int] | None, str]:
+    """Return how many more of a pod fit whose claims are its own, where they land, and why the next one does not."""
+    example: KubeObject = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
+    if isinstance(workload, StatefulSet):
+        # Another name, for the claims of this one may exist and be bound.
+        example = replace(workload, metadata=replace(workload.metadata, name=f"{workload.name}-more"))
+    count = 64
+    while True:
+        asked = snapshot
+        if isinstance(example, StatefulSet):
+            example = replace(example, spec=replace(example.spec, replicas=count))
+            asked = with_volume_claims(snapshot, example)
+        records, asked = with_pod_claims(asked, pods_of(example, count, classes=classes), classes)
+        placed = place(asked, pods=records)
+        if placed.placed_count < count:
+            event = rejected(placed.snapshot_after, placed.unschedulable_records[:1])[1]
+            return placed.placed_count, dict(Counter(placed.placement.values())), event
+        if count >= _TOLD:
+            return count, None, ""
+        count = min(4 * count, _TOLD)
 
 
 def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:

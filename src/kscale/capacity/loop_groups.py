@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.templates import TaintConfig
 from kscale.capacity.groups import members_of, recognise_groups
 from kscale.capacity.templates import with_templates
-from kscale.effects import Moment, moment
+from kscale.effects import Moment, duration, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.objects.nodegroups import Groups
+from kscale.objects.times import moment_in
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["loop_groups", "with_members"]
+__all__ = ["StartingNodes", "loop_groups", "starting_nodes", "with_members"]
+
+
+class StartingNodes(NamedTuple):
+    """Nodes of a group that may still be starting. ``missing``: how many have not registered; ``taints``: keys of
+    taints on young nodes that keep pods off and do not count as startup taints."""
+
+    young: list[str]
+    missing: int
+    taints: list[str]
 
 
 def loop_groups(
@@ -61,6 +74,41 @@ def loop_groups(
     if problems:
         raise InputError(problems)
     return found, {group.id: group.template for group in made if group.template is not None}
+
+
+def starting_nodes(
+    groups: Iterable[NodeGroup], nodes: Iterable[Node], *, now: datetime | Moment, options: AutoscalingOptions
+) -> dict[str, StartingNodes]:
+    """Return, by group, the nodes that may still be starting: those that are young, and how many have not registered.
+
+    A loop that remembers an earlier one knows which nodes were asked for and counts them as upcoming. Young is a node
+    until ``max_node_startup_time`` has passed.
+    """
+    at, taints = moment(now), TaintConfig.from_options(options)
+    settled = Groups.of(groups, nodes := list(nodes))
+    found: dict[str, StartingNodes] = {}
+    for group in settled:
+        try:
+            limit = duration(group.options_or(options.node_group_defaults).max_node_startup_time)
+        except ProviderError:
+            continue
+        members = [node for node in nodes if settled.of_node(node.metadata.name) is group]
+        young = [
+            node
+            for node in members
+            if at - moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") < limit
+        ]
+        keys = dict.fromkeys(
+            taint.key
+            for node in young
+            for taint in node.spec.taints
+            if taint.effect != "PreferNoSchedule" and not taints.drops(taint)
+        )
+        missing = max(0, group.size - len(members))
+        if young or missing:
+            names = [node.metadata.name for node in young]
+            found[group.id] = StartingNodes(young=names, missing=missing, taints=list(keys))
+    return found
 
 
 def with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:

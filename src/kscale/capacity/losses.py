@@ -43,12 +43,15 @@ _FIRST = 3  # homeless pods of a loss that are named
 
 class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The cheapest new nodes found that give the homeless pods of a loss a place: ``offers`` counts them by group,
-    ``cost`` is $/h. ``nowhere`` pods fit on none of the groups either; zones that are lost offer no nodes."""
+    ``cost`` is $/h. ``nowhere`` pods fit on none of the groups either; zones that are lost offer no nodes.
+    ``limits_reached``: groups that are at their maximum size. Without nodes and without ``nowhere``
+    pods all fit on the nodes that are left, in another order than the one in which they were homeless."""
 
     cost: float
     nodes: int
     offers: dict[str, int]
     nowhere: int
+    limits_reached: list[str] = []
 
 
 class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -291,5 +294,12 @@ def repaired(
     if not offers:
         return msgspec.structs.replace(loss, repair=Repair(cost=0.0, nodes=0, offers={}, nowhere=loss.homeless))
     plan = mix(world.snapshot(dra=True), offers, pods=wanting, options=options, stop=(stop, stop))
-    repair = Repair(cost=plan.cost, nodes=plan.nodes, offers=plan.offers, nowhere=plan.nowhere)
+    full = [offer.name for offer in offers if offer.most == 0]
+    repair = Repair(
+        cost=plan.cost,
+        nodes=plan.nodes,
+        offers=plan.offers,
+        nowhere=plan.nowhere,
+        limits_reached=[*plan.limits_reached, *full] if plan.nowhere else [],
+    )
     return msgspec.structs.replace(loss, repair=repair)

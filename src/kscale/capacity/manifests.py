@@ -2,34 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from kscale.capacity.fit import check_count
 from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Pod
+from kscale.objects.core import Namespace, Node, Pod
 from kscale.objects.meta import KubeObject
-from kscale.objects.pod_defaults import PodClasses, with_defaults
-from kscale.objects.storage import default_storage_class
-from kscale.objects.workloads import claims_of, pods_of
+from kscale.objects.namespaces import DEFAULT_NAMESPACE
+from kscale.objects.pod_claims import create_claims, needs_claims
+from kscale.objects.pod_defaults import COMPLETING_KINDS, PodClasses, with_defaults
+from kscale.objects.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeStatus,
+    StorageClass,
+    default_storage_class,
+)
+from kscale.objects.volume_binding import AVAILABLE, bind, find_volume, is_bound
+from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.loading import LoadReport, load_objects
 
-__all__ = ["with_manifests"]
+__all__ = ["Manifests", "completing_classes", "read_manifests", "with_manifests", "with_objects"]
 
-_COMPLETING = ("PriorityClass", "RuntimeClass", "LimitRange")
+_WAITS: Final = "WaitForFirstConsumer"
+_BUILT_IN_GROUPS: Final = frozenset({"", "apps", "autoscaling", "batch", "extensions", "policy"})
+
+
+class Manifests(NamedTuple):
+    """What manifests hold."""
+
+    workloads: list[KubeObject]
+    """Pods, Deployments and other objects that make pods, in order."""
+    objects: list[KubeObject]
+    """All other objects of kinds that kscale reads, in order: claims, classes, namespaces, ..."""
+    report: LoadReport
+    """What was read, and what was left out."""
+
+    @property
+    def custom_resources(self) -> list[str]:
+        """The kinds of custom resources and how many there are of each, as ``2 Kafka.kafka.strimzi.io``."""
+        return [f"{count:,} {kind}" for kind, count in self.report.skipped.items() if _is_custom(kind)]
+
+    @property
+    def unmodelled(self) -> list[str]:
+        """What an answer about the workloads does not take into account."""
+        return [f"{item} (custom resource: which pods it makes is not known)" for item in self.custom_resources]
+
+
+def _is_custom(kind: str) -> bool:
+    """Return whether ``Kind.group`` is no kind of Kubernetes itself."""
+    group = kind.partition(".")[2]
+    return group not in _BUILT_IN_GROUPS and (not group.endswith(".k8s.io") or group.endswith(".x-k8s.io"))
+
+
+def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifests:
+    """Read manifests (paths, ``-``, or data).
+
+    Parameters
+    ----------
+    *sources : path, bytes or data
+        What :func:`kscale.load` takes. Documents of kinds that kscale does not read are counted in ``report``.
+    namespace : str
+        The namespace of objects that name none.
+
+    Raises
+    ------
+    InputError
+        If a source cannot be read, an object is damaged, or nothing in the sources makes pods.
+    """
+    report = LoadReport()
+    loaded = [item.obj for item in load_objects(*sources, namespace=namespace, report=report)]
+    workloads = [item for item in loaded if _kind(item) in WORKLOADS]
+    manifests = Manifests(workloads, [item for item in loaded if _kind(item) not in WORKLOADS], report)
+    if not workloads:
+        where = ", ".join(str(source) for source in sources if isinstance(source, str))
+        others = [f"{count:,} {kind}" for kind, count in (*report.read.items(), *report.skipped.items())]
+        message = f"holds none of {', '.join(WORKLOADS)}"
+        if others:
+            message += f", but {', '.join(others)}"
+        if manifests.custom_resources:
+            message += "; which pods a custom resource makes is not known"
+        raise InputError(Problem(message, where))
+    return manifests
+
+
+def _kind(item: KubeObject) -> str:
+    return item.kind or type(item).__name__
+
+
+def completing_classes(cluster: Cluster) -> PodClasses:
+    """Return what of the cluster completes pods when they are created."""
+    return PodClasses.of(item for kind in COMPLETING_KINDS for item in cluster.all(kind))
+
+
+def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
+    """Return the cluster as if the objects had been applied to it; without objects, the cluster itself.
+
+    An object takes the place of the one of the same kind and name, which keeps its UID and its status. Objects get the
+    API server's defaults, and claims that do not wait for a pod are bound to volumes that suit them.
+    """
+    if not objects:
+        return cluster
+    applied = cluster.copy()
+    for item in objects:
+        known = _find(applied, item)
+        applied.apply(_as_stored(item if known is None else _on_top_of(item, known)))
+    default = default_storage_class(applied.all("StorageClass"))
+    for claim in list(applied.all("PersistentVolumeClaim")):
+        if claim.spec.storage_class_name is None and default is not None and not claim.spec.volume_name:
+            applied.apply(replace(claim, spec=replace(claim.spec, storage_class_name=default)))
+    _bind_claims(applied)
+    return applied
+
+
+def _find(cluster: Cluster, item: KubeObject) -> KubeObject | None:
+    """Return the cluster's object of the same kind and name."""
+    if isinstance(item, Node):
+        return next((node for node in cluster.nodes() if node.name == item.name), None)
+    return cluster.objects.get(_kind(item), {}).get(item.key)
+
+
+def _on_top_of(item: KubeObject, known: KubeObject) -> KubeObject:
+    """Return an object as `kubectl apply` leaves it where there is one already."""
+    annotations = {**(known.metadata.annotations or {}), **(item.metadata.annotations or {})}
+    metadata = replace(
+        item.metadata,
+        uid=item.metadata.uid or known.metadata.uid,
+        creation_timestamp=item.metadata.creation_timestamp or known.metadata.creation_timestamp,
+        annotations=annotations or None,
+        owner_references=item.metadata.owner_references or known.metadata.owner_references,
+    )
+    item = replace(item, metadata=metadata)
+    if "status" in item.__struct_fields__:
+        empty = type(item)().status  # type: ignore[attr-defined]
+        if item.status == empty:  # type: ignore[attr-defined]
+            item = replace(item, status=known.status)  # type: ignore[attr-defined]
+    if isinstance(item, PersistentVolumeClaim) and isinstance(known, PersistentVolumeClaim):
+        spec = replace(
+            item.spec,
+            volume_name=item.spec.volume_name or known.spec.volume_name,
+            storage_class_name=item.spec.storage_class_name
+            if item.spec.storage_class_name is not None
+            else known.spec.storage_class_name,
+        )
+        item = replace(item, spec=spec)
+    if isinstance(item, PersistentVolume) and isinstance(known, PersistentVolume) and item.spec.claim_ref is None:
+        item = replace(item, spec=replace(item.spec, claim_ref=known.spec.claim_ref))
+    return item
+
+
+def _as_stored(item: KubeObject) -> KubeObject:
+    """Return an object with the defaults of the API server that decisions read."""
+    if not item.metadata.uid:
+        uid = derived_uid(_kind(item), item.namespace, item.name)
+        item = replace(item, metadata=replace(item.metadata, uid=uid))
+    if isinstance(item, Namespace):
+        labels = {**(item.metadata.labels or {}), "kubernetes.io/metadata.name": item.name}
+        return replace(item, metadata=replace(item.metadata, labels=labels))
+    if isinstance(item, StorageClass) and not item.volume_binding_mode:
+        return replace(item, volume_binding_mode="Immediate")
+    if isinstance(item, PersistentVolumeClaim) and not item.status.phase:
+        return replace(item, status=replace(item.status, phase="Pending"))
+    if isinstance(item, PersistentVolume) and not item.status.phase:
+        return replace(item, status=PersistentVolumeStatus(phase=AVAILABLE))
+    return item
+
+
+def _bind_claims(cluster: Cluster) -> None:
+    """Bind the claims that do not wait for a pod to volumes that exist, as the volume controller does."""
+    waiting = {item.name for item in cluster.all("StorageClass") if item.volume_binding_mode == _WAITS}
+    for claim in list(cluster.all("PersistentVolumeClaim")):
+        if is_bound(claim) or (claim.spec.storage_class_name in waiting and not claim.spec.volume_name):
+            continue
+        volume = find_volume(claim, cluster.all("PersistentVolume"))
+        if volume is not None:
+            bound_claim, bound_volume = bind(claim, volume)
+            cluster.apply(bound_volume)
+            cluster.apply(bound_claim)
 
 
 def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[Cluster, list[str]]:
     """A copy of the cluster with the pods of workloads, pending, and the names of these pods.
 
     Pods are as the API server would store them, with the cluster's priority classes, runtime classes and limit ranges;
-    a StatefulSet's claims are made; a DaemonSet is added itself: its pods come with new nodes. What is in the cluster
-    already by the same name is replaced. Raises InputError for pods that admission would refuse and for too many.
+    a StatefulSet's claims are made, and those of pods from templates; a DaemonSet is added itself: its pods come with
+    new nodes. What is in the cluster already by the same name is replaced. Raises InputError for pods that admission
+    would refuse and for too many.
     """
     made = cluster.copy()
-    classes = PodClasses.of(item for kind in _COMPLETING for item in cluster.all(kind))
+    classes = completing_classes(cluster)
     default = default_storage_class(cluster.all("StorageClass"))
     names: dict[str, None] = {}
     problems: list[Problem] = []
@@ -39,8 +205,7 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
             made.apply(workload)
             continue
         check_count(workload)
-        for claim in claims_of(workload, default):
-            made.apply(claim)
+        _create(made, claims_of(workload, default))
         for pod in pods_of(workload, classes=classes):
             plugin, message = classes.refusal(pod.spec, namespace)
             if message:
@@ -50,8 +215,19 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
             if isinstance(workload, Pod):
                 spec = with_defaults(pod.spec, pod.metadata.labels, classes, namespace)
                 pod = replace(pod, spec=replace(spec, node_name=""))
+            if needs_claims(pod.spec):
+                created = create_claims(pod, classes.claim_templates, default)
+                pod = created.pod
+                _create(made, (*created.resource_claims, *created.volume_claims))
             made.apply(pod)
             names[pod.key] = None
     if problems:
         raise InputError(problems)
     return made, list(names)
+
+
+def _create(cluster: Cluster, claims: Iterable[KubeObject]) -> None:
+    """Add the claims that the cluster does not have yet: controllers leave those that exist as they are."""
+    for claim in claims:
+        if _find(cluster, claim) is None:
+            cluster.apply(claim)

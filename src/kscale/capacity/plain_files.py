@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.decode import syntax_problem
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.snapshot.packing import unpacked
@@ -22,7 +22,7 @@ _NUMBER: Final = "a list of at least one"
 def read_plain_file(path: str | os.PathLike[str], what: str, number: str = _NUMBER) -> Any:
     """:func:`read_plain` of a file. Raises InputError, also for one that cannot be read."""
     try:
-        raw = Path(path).read_bytes()
+        raw = read_file(path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
     return read_plain(raw, str(path), what, number)

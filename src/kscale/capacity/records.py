@@ -44,7 +44,8 @@ class GroupEstimate(Part, frozen=True):
     ``nodes`` is what upstream's estimator asks for without its cap per scale-up; ``bound`` a proven least number of
     nodes for the same pods and ``boundMethod`` what proved it. ``utilization`` is requests over allocatable of the new
     nodes, per resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes,
-    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> node.
+    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> node. ``arch``: of the
+    nodes as ``kubernetes.io/arch`` has it, empty where the group does not say.
     """
 
     group: str
@@ -59,6 +60,7 @@ class GroupEstimate(Part, frozen=True):
     maximum: int | None = None
     price: float | None = None
     placement: dict[str, str] | None = None
+    arch: str = ""
 
     @property
     def over_maximum(self) -> int:
@@ -76,7 +78,8 @@ class EstimateReport(Record, frozen=True):
     new node brings its own. ``expendable`` pods have a priority below the autoscaler's cut-off: it adds no nodes for
     them; they do not count, and those that run take no room. Not pending either are ``gated`` pods, which wait for
     scheduling gates, ``terminating`` ones, which have no node and are being deleted, and those ``onUnknownNodes``.
-    ``unmodelled`` lists what the pods use and kscale does not judge yet. ``existing`` (when asked for): pod -> node.
+    ``expendableRunning`` counts those that run, ``expendableCutoff`` is the cut-off. ``unmodelled`` lists what is not
+    judged: it may need more nodes. ``existing`` (when asked for): pod -> node.
     """
 
     KIND = "EstimateReport"
@@ -93,6 +96,8 @@ class EstimateReport(Record, frozen=True):
     groups: list[GroupEstimate]
     nowhere_pods: list[str]
     unmodelled: list[str]
+    expendable_running: int
+    expendable_cutoff: int
     existing: dict[str, str] | None = None
 
 
@@ -131,13 +136,25 @@ class Nearest(Part, frozen=True):
 
 
 class GroupAnswer(Part, frozen=True):
-    """Whether a new node of a group would take the pod."""
+    """Whether a new node of a group would take the pod, as the Cluster Autoscaler judges it.
+
+    ``csiAware`` is the answer of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), where it is
+    another one: False means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why.
+    ``detail``: what exactly is in the way, where the reasons do not say it.
+    """
 
     group: str
     fits: bool
     allocatable: dict[str, str]
     plugin: str = ""
     reasons: list[str] = []
+    detail: str = ""
+    csi_aware: bool | None = None
+
+    @property
+    def takes(self) -> bool:
+        """Whether the autoscaler would add a node for the pod, and not in vain."""
+        return self.fits and self.csi_aware is not False
 
 
 class Explanation(Record, frozen=True):
@@ -146,6 +163,14 @@ class Explanation(Record, frozen=True):
     ``node``: where it runs already. ``gates``: scheduling gates it waits for; the rest is then what would be without.
     ``takenBy``: it fits by itself, but not after the pods that are placed before it; some of those that are on nodes
     where it fits.
+
+    ``expendableCutoff``: the Cluster Autoscaler counts the room of running pods of a lower priority as free and adds no
+    nodes for pending ones. ``expendable``: this pod's priority is lower. ``fitsAfterEviction``: further nodes where the
+    pod fits once such pods are evicted. ``event`` and ``verdicts`` are about the nodes as they are; ``takenBy`` and
+    ``groups`` go by the autoscaler's rule.
+
+    ``nominated``: the node that kube-scheduler has nominated, if the pod waits for one; the autoscaler counts the pod
+    as running there.
     """
 
     KIND = "Explanation"
@@ -161,6 +186,10 @@ class Explanation(Record, frozen=True):
     gates: list[str]
     unmodelled: list[str]
     taken_by: list[str]
+    fits_after_eviction: list[str]
+    expendable_cutoff: int
+    expendable: bool = False
+    nominated: str | None = None
 
 
 class WorkloadFit(Part, frozen=True):

@@ -20,7 +20,8 @@ from kscale.objects.requests import CPU, MEMORY, demand
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.advice.records import ContainerAdvice, Effect, PackedPools, RecommendationReport
-from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
+from kscale.vpa.controllers import Controllers, TargetError
+from kscale.vpa.dump_controllers import controllers_of
 from kscale.vpa.target import parent_of
 
 __all__ = ["Advised", "advice_of", "effect_of", "effect_on_pools", "packed", "resized", "waiting"]
@@ -37,7 +38,7 @@ def effect_of(
     DaemonSet pods of one such node stand on every node. Pods that fit on no empty node are counted, not packed.
     ``price`` tells what a node costs an hour, see :func:`kscale.capacity.prices.price_of`.
     """
-    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
+    controllers = controllers_of(cluster)
     advised = advice_of(report)
     return packed(cluster, lambda pod: resized(pod, controllers, advised), price=price)
 
@@ -79,7 +80,7 @@ def effect_on_pools(
 ) -> tuple[PackedPools, PackedPools]:
     """The cheapest mix of ``groups`` (with templates and prices) for the pods that run, as they are and as recommended
     (:func:`kscale.mix`). Raises InputError for a group without a price."""
-    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
+    controllers = controllers_of(cluster)
     advised = advice_of(report)
     before, after = cluster.copy(), cluster.copy()
     for pod in cluster.pods():

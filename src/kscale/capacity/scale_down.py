@@ -11,13 +11,16 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
+from kscale.ca.capacity_buffers import place_buffer_pods
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.remembered_targets import recall_targets
+from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
 from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.rules import replica_count
-from kscale.ca.scale_down.explain import why_it_stays
+from kscale.ca.scale_down.explain import why_homeless, why_it_stays
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.ca.scale_down.one_loop import scale_down
@@ -95,7 +98,10 @@ def report_scale_down(
     :func:`kscale.scale_down`; besides, InputError for a name that is no node, or that is in both.
     """
     options = options or AutoscalingOptions()
-    groups = Groups.of(node_groups, snapshot.columns.objects)
+    observed = snapshot
+    if options.capacity_buffer_pod_injection_enabled and not options.legacy:
+        snapshot = place_buffer_pods(snapshot, now=moment(now), options=options)
+    groups = Groups.of(recall_targets(node_groups, snapshot, state), snapshot.columns.objects)
     deleting, draining = list(deleting), list(draining)
     for name in draining:
         if name in deleting:
@@ -113,11 +119,13 @@ def report_scale_down(
             max_simulations=max_simulations,
             threads=threads,
             gpu_label=gpu_label,
+            pods_placed=not options.legacy,
         ),
     )
     drained = _final_moves(plan.drain, snapshot)
     going_now = {*drained, *plan.delete_empty}
     nodes = [_node(name, plan, going_now, drained, groups, options, snapshot) for name in snapshot.nodes]
+    nodes = _with_homes_refused(nodes, plan, snapshot, options, moment(now))
     going = [item for item in nodes if item.decision in ("delete empty", "drain")]
     report = ScaleDownReport(
         result=plan.result,
@@ -128,9 +136,30 @@ def report_scale_down(
         removable=len(plan.removable),
         saves=dict(Counter(item.group or "" for item in going)),
         nodes=nodes,
-        orphans=_orphans(snapshot, now, options),
+        orphans=_orphans(observed, now, options),
     )
     return report, plan.state
+
+
+_REFUSALS = 20
+"""Of so many nodes it is said why a pod fits on no other node: each is a look at all nodes."""
+
+
+def _with_homes_refused(
+    nodes: list[ScaleDownNode], plan: ScaleDownPlan, snapshot: Snapshot, options: AutoscalingOptions, now: Moment
+) -> list[ScaleDownNode]:
+    """The nodes, the first of those whose pods find no place with the reason why."""
+    if options.legacy:
+        return nodes
+    left, found = _REFUSALS, []
+    for item in nodes:
+        failure = plan.failures.get(item.node)
+        if item.reason == reasons.NO_PLACE_TO_MOVE_PODS and failure is not None and failure.homeless and left:
+            left -= 1
+            why = why_homeless(item.node, failure.homeless, snapshot, options, now)
+            item = msgspec.structs.replace(item, why=f"{item.why}: {why}")
+        found.append(item)
+    return found
 
 
 def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOptions) -> int:

@@ -7,6 +7,7 @@ store). Workers are trusted, and nothing that somebody else may have written is 
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import pickle
@@ -14,7 +15,7 @@ import secrets
 import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -27,6 +28,8 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 _AHEAD = 2  # parts under way for each worker, so that none waits for the next
+_CALLS = 4  # of each worker, so that none is idle for long at the end
+_LARGEST = 500  # scenarios in a call: what a lost worker costs, and how long an answer waits for others
 _RETRIES = 3  # executors that may break one after the other without a result
 _LISTEN = 1.0
 """Seconds. A Ctrl-C that comes just before the wait begins is heard by the interpreter only after it."""
@@ -127,12 +130,14 @@ def sweep(
     base: Any = None,
     executor: Executor | Callable[[], Executor] | int | None = None,
     workers: int | None = None,
-    chunk: int = 1,
+    chunk: int | None = None,
     share: Callable[[Any], Any] | None = None,
 ) -> Generator[Done[R], None, None]:
     """The answers to scenarios, each as soon as it is there, in the order in which they come.
 
     ``function(base, part)`` answers a list of ``chunk`` scenarios at most, in their order; it is pickled by its name.
+    Scenarios of one call can share work. ``chunk`` None: four calls for each worker, but at most 500 scenarios in one;
+    of scenarios whose number is not known (an iterator) one in the first calls, then more and more.
     ``executor``: a number of processes (None: this process, no worker at all), an executor, or what makes one: then,
     when a worker is lost and the executor breaks, another one is made, and what was not answered runs again. (An
     executor such as Dask's runs it again by itself.) ``workers``: how many it has; only so many parts and some more are
@@ -141,7 +146,9 @@ def sweep(
     A scenario whose function raises is a :class:`Done` with that error. Closing the generator cancels what is not
     begun. Raises :class:`concurrent.futures.BrokenExecutor` where workers are lost again and again.
     """
-    parts: Iterator[tuple[list[int], list[S]]] = _cut(scenarios, max(1, chunk))
+    count = 1 if executor is None else workers or (executor if isinstance(executor, int) else os.cpu_count() or 1)
+    sizes = _sizes(scenarios, count) if chunk is None else itertools.repeat(max(1, chunk))
+    parts: Iterator[tuple[list[int], list[S]]] = _cut(scenarios, sizes)
     if executor is None:
         for indices, some in parts:
             yield from _told(indices, _part(function, base, some))
@@ -207,17 +214,23 @@ def _spread(
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _cut(scenarios: Iterable[S], chunk: int) -> Iterator[tuple[list[int], list[S]]]:
-    indices: list[int] = []
-    some: list[S] = []
-    for index, scenario in enumerate(scenarios):
-        indices.append(index)
-        some.append(scenario)
-        if len(some) == chunk:
-            yield indices, some
-            indices, some = [], []
-    if some:
-        yield indices, some
+def _sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
+    """Yield how many scenarios go into each call."""
+    if isinstance(scenarios, Sized):
+        yield from itertools.repeat(min(_LARGEST, max(1, len(scenarios) // (workers * _CALLS))))
+    size = 1
+    while True:
+        yield from itertools.repeat(size, workers * _CALLS)
+        size = min(_LARGEST, 2 * size)
+
+
+def _cut(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterator[tuple[list[int], list[S]]]:
+    numbered = enumerate(scenarios)
+    for size in sizes:
+        part = list(itertools.islice(numbered, size))
+        if not part:
+            return
+        yield [index for index, _ in part], [scenario for _, scenario in part]
 
 
 def _told(indices: list[int], answers: list[tuple[R | None, Exception | None]]) -> Iterator[Done[R]]:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.simulated import without_uncounted_pods
 from kscale.ca.templates import TaintConfig
 from kscale.capacity.groups import group_template, members_of
 from kscale.effects import Moment, moment
@@ -31,8 +32,9 @@ def with_templates(
 ) -> list[NodeGroup]:
     """The groups, each with its ``template`` (:func:`~kscale.capacity.groups.group_template`) and ``target_size``.
 
-    ``options``: the autoscaler's, for which taints are left out and which DaemonSets are forced; ``now``: a node that
-    became ready less than a minute before is no good example (None: it is one).
+    ``options``: the autoscaler's. They decide which taints are left out, which DaemonSets are forced, and which pods of
+    an existing node count (:func:`~kscale.ca.simulated.without_uncounted_pods`). ``now``: a node that became ready less
+    than a minute before is no good example (None: it is one).
 
     Raises InputError that names every group for which there is nothing to model a node on, and for a ``now`` that is no
     moment.
@@ -41,6 +43,7 @@ def with_templates(
     nodes = snapshot.columns.objects
     daemonsets = list(cluster.all("DaemonSet"))
     options = options or AutoscalingOptions()
+    snapshot = without_uncounted_pods(snapshot, options)
     taints = TaintConfig.from_options(options)
 
     def pods_on(name: str) -> list[Pod]:

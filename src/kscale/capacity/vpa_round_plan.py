@@ -8,33 +8,71 @@ import msgspec
 
 from kscale.capacity.other_requests import asking
 from kscale.capacity.right_sizing import packed, waiting
-from kscale.effects import Action, Event, Evict, Moment, Resize, to_text
+from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, from_text, to_text
 from kscale.objects.base import ResourceList
-from kscale.objects.core import Container, ObjectReference, Pod
+from kscale.objects.core import Container, ObjectReference, Pod, PodStatus
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
-from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.selectors import Selector, SelectorError, compile_selector
+from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
 from kscale.records import Record
 from kscale.scheduling.place import place
 from kscale.snapshot.cluster import Cluster
+from kscale.vpa.admission import VpaIndex, admit_pod
 from kscale.vpa.advice.records import Effect
 from kscale.vpa.capping import CappingError
 from kscale.vpa.container_resources import ProviderError, containers_resources
-from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.updater import UpdaterResult, UpdaterRound
+from kscale.vpa.dump_controllers import DumpScales, controllers_of
+from kscale.vpa.limit_range import LimitRangeLookup, LimitRanges
+from kscale.vpa.options import AdmissionOptions, UpdaterOptions
+from kscale.vpa.target import pod_owner
+from kscale.vpa.updater import UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState, run_updater
 from kscale.vpa.updater.controlled import Controlled
 
-__all__ = ["PlannedVPA", "PutAnew", "VPARoundPlan", "recommendation_plan", "update_plan"]
+__all__ = [
+    "AdmittedContainer",
+    "PlannedVPA",
+    "PutAnew",
+    "VPARoundPlan",
+    "newest_time",
+    "plan_of_dump",
+    "recommendation_plan",
+    "update_plan",
+]
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the admission webhook gives a container of a new pod, resources as texts by name; empty: it stays.
+
+    ``requests`` and ``limits`` are what a pod has that runs now.
+    """
+
+    container: str
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    new_requests: dict[str, str] = {}
+    new_limits: dict[str, str] = {}
 
 
 class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The part of one VPA: how many ``pods`` would ask for something else, and which of them are to be evicted or
-    resized in place."""
+    resized in place.
+
+    Of a dump also: ``mode`` and ``target`` (``Kind/name``); the pods that stay ``unchanged``, each with the reason; and
+    what the ``admission`` webhook gives the containers of a new pod.
+    """
 
     namespace: str
     name: str
     pods: int
     evict: Sequence[str] = ()
     resize: Sequence[str] = ()
+    mode: str = ""
+    target: str = ""
+    unchanged: Sequence[UnchangedPod] = ()
+    admission: Sequence[AdmittedContainer] = ()
 
 
 class PutAnew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,7 +89,7 @@ class VPARoundPlan(Record, frozen=True):
 
     Of the updater: the pods that this round evicts or resizes get what is recommended. Of the recommender: all pods of
     all VPAs do, whatever their update mode. ``anew`` puts these pods onto the nodes as they are, ``effect`` packs all
-    running pods before and after onto empty nodes.
+    running pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump leaves open.
     """
 
     KIND = "VPARoundPlan"
@@ -60,6 +98,7 @@ class VPARoundPlan(Record, frozen=True):
     vpas: Sequence[PlannedVPA]
     effect: Effect
     anew: PutAnew = PutAnew()
+    notes: Sequence[str] = ()
 
     @property
     def event(self) -> Event | None:
@@ -108,6 +147,154 @@ def update_plan(
         for key, (evicted, resized) in sorted(done.items())
     ]
     return _plan("vpa-updater", cluster, found, changed, now)
+
+
+def plan_of_dump(
+    cluster: Cluster,
+    *,
+    now: Moment,
+    options: UpdaterOptions | None = None,
+    admission: AdmissionOptions | None = None,
+) -> VPARoundPlan:
+    """What a loop of the updater would do on a dump, and what the admission webhook gives new pods; all VPAs are told.
+
+    Evictions that a PodDisruptionBudget of the dump forbids are refused, as the API server refuses them.
+    """
+    controllers, limit_ranges = controllers_of(cluster), LimitRanges(cluster.all("LimitRange"))
+    vpas = list(cluster.all("VerticalPodAutoscaler"))
+    pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase not in _ENDED]
+    given = UpdaterRound(vpas=vpas, pods=pods, controllers=controllers, limit_ranges=limit_ranges)
+    result = run_updater(UpdaterState(), given, now=now, options=options, refuse=_Budgets(cluster, pods).refuse)
+    plan = update_plan(cluster, given, result, _done(result), now=now)
+    done = {(each.namespace, each.name): each for each in plan.vpas}
+    index = VpaIndex(vpas)
+    admitted: dict[tuple[str, str], list[AdmittedContainer]] = {}
+    diagnostics: dict[str, None] = dict.fromkeys(result.diagnostics)
+    asked: set[object] = set()
+    for pod in pods:
+        owner = pod.namespace, pod_owner(pod)
+        if owner[1] is None or owner in asked:  # the next pod of a controller gets the same
+            continue
+        asked.add(owner)
+        answer = admit_pod(
+            _as_new(pod),
+            index,
+            namespace=pod.namespace,
+            controllers=controllers,
+            limit_ranges=limit_ranges,
+            options=admission,
+        )
+        diagnostics |= dict.fromkeys([*map(str, answer.errors), *answer.diagnostics])
+        if answer.vpa is not None:
+            admitted.setdefault((answer.vpa.namespace, answer.vpa.name), _admitted(pod, answer.patches))
+    unchanged: dict[tuple[str, str], list[UnchangedPod]] = {}
+    for each in result.unchanged:
+        unchanged.setdefault((each.namespace, each.vpa), []).append(each)
+    planned = []
+    for vpa in vpas:
+        key = vpa.namespace, vpa.name
+        found = done.get(key) or PlannedVPA(namespace=vpa.namespace, name=vpa.name, pods=0)
+        target = vpa.spec.target_ref
+        planned.append(
+            msgspec.structs.replace(
+                found,
+                mode=update_mode(vpa),
+                target="" if target is None else f"{target.kind}/{target.name}",
+                unchanged=unchanged.get(key, ()),
+                admission=admitted.get(key, ()),
+            )
+        )
+    scales = controllers.scales
+    assumed = [text for _, text in scales.assumed] if isinstance(scales, DumpScales) else []
+    return msgspec.structs.replace(plan, vpas=planned, notes=[*diagnostics, *assumed])
+
+
+def _done(result: UpdaterResult) -> list[Action]:
+    """The actions of a loop without the evictions and resizes that were refused."""
+    refused = {(each.namespace, each.pod) for each in result.unchanged if each.reason == "Refused"}
+    return [
+        action
+        for action in result.actions
+        if not isinstance(action, Evict | Resize) or (action.namespace, action.name) not in refused
+    ]
+
+
+def _as_new(pod: Pod) -> Pod:
+    """The pod as its controller makes it again: without a node and a status."""
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
+
+
+def _admitted(pod: Pod, patches: Sequence[PatchOperation]) -> list[AdmittedContainer]:
+    """The containers of a pod with what patches set of their resources."""
+    new: dict[tuple[int, str], dict[str, str]] = {}
+    for patch in patches:
+        parts = patch.path.split("/")
+        if parts[1:3] == ["spec", "containers"] and len(parts) == 7 and parts[4] == "resources":
+            name = parts[6].replace("~1", "/").replace("~0", "~")
+            new.setdefault((int(parts[3]), parts[5]), {})[name] = str(patch.value)
+
+    def texts(amounts: ResourceList | None) -> dict[str, str]:
+        return {name: str(amount) for name, amount in (amounts or {}).items()}
+
+    return [
+        AdmittedContainer(
+            container=container.name,
+            requests=texts(container.resources.requests),
+            limits=texts(container.resources.limits),
+            new_requests=new.get((i, "requests"), {}),
+            new_limits=new.get((i, "limits"), {}),
+        )
+        for i, container in enumerate(pod.spec.containers)
+    ]
+
+
+class _Budgets:
+    """Answers evictions by the disruptions that the status of each PodDisruptionBudget still allows."""
+
+    def __init__(self, cluster: Cluster, pods: Iterable[Pod]) -> None:
+        self._pods = {(pod.namespace, pod.name): pod for pod in pods}
+        self._budgets: list[tuple[PodDisruptionBudget, Selector]] = []
+        self._left: dict[str, int] = {}
+        for budget in cluster.all("PodDisruptionBudget"):
+            try:
+                self._budgets.append((budget, compile_selector(budget.spec.selector)))
+            except SelectorError:
+                continue  # the API server matches nothing by a selector that cannot be read
+            self._left[budget.key] = budget.status.disruptions_allowed
+
+    def refuse(self, action: Action) -> ApiError | None:
+        """Return the API server's refusal of an eviction; None if it is allowed."""
+        pod = self._pods.get((action.namespace, action.name)) if isinstance(action, Evict) else None
+        if pod is None or pod.status.phase == "Pending":  # pending pods are not protected
+            return None
+        budgets = [
+            budget.key
+            for budget, selector in self._budgets
+            if budget.namespace == pod.namespace and selector.matches(pod.metadata.labels)
+        ]
+        if any(self._left[key] <= 0 for key in budgets):
+            text = f"Cannot evict pod as it would violate the pod's disruption budget ({', '.join(budgets)})."
+            return ApiError(text, 429, "TooManyRequests")
+        for key in budgets:
+            self._left[key] -= 1
+        return None
+
+
+def newest_time(cluster: Cluster) -> Moment | None:
+    """Return the newest time that pods and VPAs of a dump tell; None if there is none."""
+    texts: list[str | None] = []
+    for pod in cluster.pods():
+        texts += [pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions)]
+        texts += [
+            each.last_state.terminated.finished_at
+            for each in pod.status.container_statuses
+            if each.last_state.terminated is not None
+        ]
+    for vpa in cluster.all("VerticalPodAutoscaler"):
+        texts += [vpa.metadata.creation_timestamp, *(each.last_transition_time for each in vpa.status.conditions)]
+    times = [from_text(text) for text in texts if text]
+    return max(times, default=None)
 
 
 def recommendation_plan(cluster: Cluster, controlled: Iterable[Controlled], *, now: Moment) -> VPARoundPlan:

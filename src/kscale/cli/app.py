@@ -29,6 +29,7 @@ Schema is published. Numbers given as values are formatted by the table; ``Cell`
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -193,8 +194,9 @@ def run() -> None:
     raw = getattr(sys.stdout, "buffer", None)
     if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write that a closed pipe cuts short would pass for whole
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding=sys.stdout.encoding)
-    if os.environ.get("PYTHONUTF8") is None and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a name that the terminal's encoding lacks is no reason to fail
+    if hasattr(sys.stdout, "reconfigure"):
+        # A name that the terminal's encoding lacks is no reason to fail. ASCII is what Python makes of a missing
+        # locale: JSON and YAML are UTF-8 all the same.
+        ascii_only = codecs.lookup(sys.stdout.encoding).name == "ascii"
+        sys.stdout.reconfigure(encoding="utf-8" if ascii_only else None, errors="backslashreplace")
     typer.main.get_command(app).main()

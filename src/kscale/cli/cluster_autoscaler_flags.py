@@ -13,138 +13,169 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, Idle, flags_given_of, read_int
+from kscale.cli.go_flags import KLOG_IDLE, Idle, flags_given_of, idle_switches, idle_texts, read_int
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
 from kscale.objects.durations import format_duration
 
-__all__ = ["IDLE", "OFF", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
+__all__ = ["IDLE", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
 
 _T = TypeVar("_T")
 
 _LIMITS: Final = {
-    "max_nodes_total": "Nodes in the cluster; 0: no limit.",
-    "cores_total": "Cores in the cluster, MIN:MAX.",
-    "memory_total": "GiB of memory in the cluster, MIN:MAX.",
-    "gpu_total": "GPUs in the cluster, TYPE:MIN:MAX. Repeatable.",
-    "capacity_quotas_enabled": "CapacityQuota objects limit the cluster, too.",
+    "max_nodes_total": "Maximum number of nodes in the cluster; 0: no limit.",
+    "cores_total": "Minimum and maximum number of cores in the cluster, MIN:MAX.",
+    "memory_total": "Minimum and maximum GiB of memory in the cluster, MIN:MAX.",
+    "gpu_total": "Minimum and maximum number of GPUs of a type in the cluster, TYPE:MIN:MAX. Repeatable.",
+    "capacity_quotas_enabled": "Also limit the cluster by CapacityQuota objects.",
 }
 _STATE: Final = {
-    "max_total_unready_percentage": "Above this share of unready nodes the cluster is not healthy.",
-    "ok_total_unready_count": "... unless there are no more than so many.",
-    "max_node_provision_time": "A node must register within this time.",
-    "max_node_startup_time": "... and must be ready within this time.",
-    "initial_node_group_backoff_duration": "After a failure a group is left alone for so long.",
-    "max_node_group_backoff_duration": "... and after failure upon failure never longer than this.",
-    "node_group_backoff_reset_timeout": "After this time without a failure, all is forgotten.",
-    "force_delete_unregistered_nodes": "Even below a group's minimum.",
-    "force_delete_failed_nodes": "Instances that could not be made go even below a group's minimum.",
-    "node_info_cache_expire_time": "For how long a template made from a node is good.",
-    "enable_graceful_degradation": "Pods that a loop has no time for wait for the next.",
-    "pending_pods_batching_timeout": "... which is after this time.",
-    "scan_interval": "The longest wait between two loops.",
+    "max_total_unready_percentage": "Share of unready nodes, in percent, above which the cluster is not healthy.",
+    "ok_total_unready_count": "Number of unready nodes up to which the cluster counts as healthy, whatever their "
+    "share.",
+    "max_node_provision_time": "Time within which a new node must register.",
+    "max_node_startup_time": "Time within which a registered node must become ready.",
+    "initial_node_group_backoff_duration": "How long a group is not scaled up after its first failure.",
+    "max_node_group_backoff_duration": "Longest time that a group is not scaled up after repeated failures.",
+    "node_group_backoff_reset_timeout": "Time without a failure after which the backoff of a group starts anew.",
+    "force_delete_unregistered_nodes": (
+        "Delete instances that never registered even if the group falls below its minimum size."
+    ),
+    "force_delete_failed_nodes": "Delete instances whose creation failed even if the group falls below its minimum "
+    "size.",
+    "node_info_cache_expire_time": "How long a template that was made from a node is used.",
+    "enable_graceful_degradation": "Leave pods for which a loop has no time to the next loop.",
+    "pending_pods_batching_timeout": "Wait before the next loop after one that had no time for all pods.",
+    "scan_interval": "Longest time between the starts of two loops.",
 }
 _SCALE_UP: Final = {
-    "scale_up_from_zero": "Act when no node is ready, too.",
-    "enforce_node_group_min_size": "Groups below their minimum grow.",
-    "estimator": "binpacking; basic with --profile legacy only.",
-    "expander": "A chain of random, most-pods, least-waste, least-nodes, price, priority, grpc.",
-    "grpc_expander_cert": "Certificates that the expander's must be signed by.",
-    "grpc_expander_url": "Where the expander listens.",
-    "max_nodes_per_scaleup": "At a time, for one group.",
-    "max_nodegroup_binpacking_duration": "Time to estimate one group.",
-    "max_binpacking_time": "... and all of them.",
-    "fastpath_binpacking_enabled": "Estimate many like pods at once.",
-    "balance_similar_node_groups": "Like groups grow together.",
-    "balancing_ignore_label": "Does not make groups unlike. Repeatable.",
-    "balancing_label": "These labels alone make groups like. Repeatable.",
-    "memory_difference_ratio": "Groups whose memory differs by more are not like.",
-    "max_free_difference_ratio": "... of what is free.",
-    "max_allocatable_difference_ratio": "... of what is allocatable.",
-    "parallel_scale_up": "Resize the chosen groups side by side.",
-    "salvo_scale_up": "Several scale-ups in a loop.",
-    "salvo_scale_up_budget": "... within this time.",
-    "new_pod_scale_up_delay": "Younger pods wait.",
-    "bypassed_scheduler_names": "Their pods count as pending before their scheduler said so. Separated by commas.",
-    "allowed_scheduler_names": "Pods of others do not count. Separated by commas.",
-    "expendable_pods_priority_cutoff": "Pods of lower priority do not count.",
-    "scale_from_unschedulable": "Templates made from cordoned nodes are good.",
-    "force_ds": "Templates hold all DaemonSet pods that fit.",
-    "scaleup_simulation_for_skipped_node_groups_enabled": "Tell how groups that are left out would have done.",
-    "async_node_groups": "Groups are made while the loop goes on.",
-    "enable_proactive_scaleup": "Pods that controllers have not made yet count.",
-    "pod_injection_limit": "... up to so many.",
-    "capacity_buffer_pod_injection_enabled": "Pods of CapacityBuffers that are ready count.",
+    "scale_up_from_zero": "Also scale up while no node of the cluster is ready.",
+    "enforce_node_group_min_size": "Scale groups that are below their minimum size up to it.",
+    "estimator": "Estimator of node counts: binpacking; basic with --profile legacy only.",
+    "expander": "How to choose a node group: random, most-pods, least-waste, least-nodes, price, "
+    "priority or grpc, or a list of them.",
+    "grpc_expander_cert": "PEM file of the certificates that the gRPC expander's server certificate is checked "
+    "against.",
+    "grpc_expander_url": "Address of the gRPC expander's server.",
+    "max_nodes_per_scaleup": "Maximum number of nodes that one scale-up adds to a group.",
+    "max_nodegroup_binpacking_duration": "Time limit for estimating one node group.",
+    "max_binpacking_time": "Time limit for estimating all node groups of one loop.",
+    "fastpath_binpacking_enabled": "Estimate large numbers of equal pods by arithmetic instead of one by one.",
+    "balance_similar_node_groups": "Spread new nodes over similar node groups.",
+    "balancing_ignore_label": "Label that is ignored when node groups are compared for similarity. Repeatable.",
+    "balancing_label": "Label that alone decides whether node groups are similar. Repeatable.",
+    "memory_difference_ratio": "Largest relative difference in memory between similar node groups.",
+    "max_free_difference_ratio": "Largest relative difference in free resources between similar node groups.",
+    "max_allocatable_difference_ratio": (
+        "Largest relative difference in allocatable resources between similar node groups."
+    ),
+    "parallel_scale_up": "Resize the chosen node groups in parallel.",
+    "salvo_scale_up": "Do several scale-ups in one loop.",
+    "salvo_scale_up_budget": "Time limit for all scale-ups of one loop.",
+    "new_pod_scale_up_delay": "Age below which pods do not cause a scale-up.",
+    "bypassed_scheduler_names": "Schedulers whose pods count as pending before the scheduler has tried them, "
+    "separated by commas.",
+    "allowed_scheduler_names": "Schedulers whose pods count, separated by commas; pods of other schedulers are "
+    "ignored.",
+    "expendable_pods_priority_cutoff": "Priority below which pods neither cause a scale-up nor keep a node.",
+    "scale_from_unschedulable": "Also make templates from cordoned nodes.",
+    "force_ds": "Put all suitable DaemonSet pods into the templates of new nodes.",
+    "scaleup_simulation_for_skipped_node_groups_enabled": (
+        "Also report how many pods the skipped node groups would have helped."
+    ),
+    "async_node_groups": "Create node groups in the background, while loops go on.",
+    "enable_proactive_scaleup": "Also count pods that controllers have not created yet.",
+    "pod_injection_limit": "Maximum number of pending pods up to which not yet created pods are added.",
+    "capacity_buffer_pod_injection_enabled": "Count the pods of ready CapacityBuffers as pending.",
     "enable_provisioning_requests": "Serve ProvisioningRequests.",
-    "provisioning_request_initial_backoff_time": "A request for which nothing was found waits for so long,",
-    "provisioning_request_max_backoff_time": "... longer each time, up to this,",
-    "provisioning_request_max_backoff_cache_size": "... of which so many requests are remembered; 0: all.",
-    "check_capacity_batch_processing": "Several requests that only check capacity in a loop,",
-    "check_capacity_provisioning_request_max_batch_size": "... up to so many,",
-    "check_capacity_provisioning_request_batch_timebox": "... within this time.",
-    "check_capacity_processor_instance": "Only requests that name it in their parameter processorInstance.",
-    "enable_dynamic_resource_allocation": "Always.",
-    "enable_csi_node_aware_scheduling": "Templates tell how many volumes a node takes.",
+    "provisioning_request_initial_backoff_time": "Wait before a ProvisioningRequest without capacity is tried again.",
+    "provisioning_request_max_backoff_time": (
+        "Longest wait before a ProvisioningRequest is tried again; the wait grows each time."
+    ),
+    "provisioning_request_max_backoff_cache_size": "Number of ProvisioningRequests whose wait is remembered; 0: all.",
+    "check_capacity_batch_processing": "Process several check-capacity ProvisioningRequests in one loop.",
+    "check_capacity_provisioning_request_max_batch_size": (
+        "Maximum number of check-capacity ProvisioningRequests in one loop."
+    ),
+    "check_capacity_provisioning_request_batch_timebox": (
+        "Time limit for the check-capacity ProvisioningRequests of one loop."
+    ),
+    "check_capacity_processor_instance": (
+        "Process only check-capacity ProvisioningRequests whose parameter processorInstance has this value."
+    ),
+    "enable_dynamic_resource_allocation": (
+        "Enable dynamic resource allocation. It is always on; the flag is accepted for compatibility."
+    ),
+    "enable_csi_node_aware_scheduling": "Take the volume limits of CSI drivers into account, on new nodes too.",
 }
 _TAINTS: Final = {
-    "startup_taint": "A node that has it is not ready. Repeatable.",
-    "ignore_taint": "The same, by its old name. Repeatable.",
-    "status_taint": "Does not count in templates. Repeatable.",
-    "startup_taint_prefix": "Of startup taints. Repeatable.",
+    "startup_taint": "Taint that a node has while it starts: such a node is not ready. Repeatable.",
+    "ignore_taint": "Old name of --startup-taint. Repeatable.",
+    "status_taint": "Taint that is left out of templates of new nodes. Repeatable.",
+    "startup_taint_prefix": "Prefix of the keys of startup taints. Repeatable.",
 }
 _SCALE_DOWN: Final = {
     "scale_down_enabled": "Delete nodes that are not needed.",
-    "scale_down_unready_enabled": "... also those that are not ready.",
-    "scale_down_delay_after_add": "Nothing goes so soon after a scale-up.",
-    "scale_down_delay_after_delete": "... after a node was deleted.",
-    "scale_down_delay_after_failure": "... after a deletion failed.",
-    "scale_down_delay_type_local": "These delays hold for a group, not for the cluster.",
-    "scale_down_unneeded_time": "How long a node must be unneeded.",
-    "scale_down_unready_time": "The same for a node that is not ready.",
-    "scale_down_utilization_threshold": "Nodes above this share are not looked at.",
-    "scale_down_gpu_utilization_threshold": "The same for nodes with GPUs.",
-    "ignore_daemonsets_utilization": "DaemonSet pods count neither as used nor as available.",
-    "ignore_mirror_pods_utilization": "The same for mirror pods.",
-    "scale_down_non_empty_candidates_count": "So many nodes with pods are looked at in a loop.",
-    "scale_down_candidates_pool_ratio": "... beside this share of all nodes,",
-    "scale_down_candidates_pool_min_count": "... but at least so many.",
-    "scale_down_simulation_timeout": "Time to look at them.",
-    "unremovable_node_recheck_timeout": "A node that had to stay is left alone for so long.",
-    "max_scale_down_parallelism": "Nodes being deleted at a time.",
-    "max_drain_parallelism": "Of these, nodes being drained.",
-    "node_deletion_delay_timeout": "How long annotations may delay a deletion.",
-    "node_deletion_batcher_interval": "Deletions of a group are gathered for so long.",
-    "node_delete_delay_after_taint": "Between the taint and the deletion.",
-    "dynamic_node_delete_delay_after_taint_enabled": "... as long as the API server takes.",
-    "max_pod_eviction_time": "How long an eviction is tried.",
-    "max_graceful_termination_sec": "Pods get no longer to end.",
-    "drain_priority_config": "PRIORITY:SECONDS,...: pods end in this order.",
-    "cordon_node_before_terminating": "Nodes that go are cordoned.",
-    "daemonset_eviction_for_empty_nodes": "DaemonSet pods are evicted from empty nodes.",
-    "daemonset_eviction_for_occupied_nodes": "... and from others.",
-    "skip_nodes_with_system_pods": "kube-system pods hold their node.",
-    "blocking_system_pod_distruption_timeout": "... until they are so old.",
-    "skip_nodes_with_local_storage": "Pods with local storage hold their node.",
-    "skip_nodes_with_custom_controller_pods": "Pods of controllers that are not Kubernetes' own hold their node.",
+    "scale_down_unready_enabled": "Also delete unneeded nodes that are not ready.",
+    "scale_down_delay_after_add": "Time after a scale-up during which no node is deleted.",
+    "scale_down_delay_after_delete": "Time after a deletion during which no further node is deleted.",
+    "scale_down_delay_after_failure": "Time after a failed deletion during which no node is deleted.",
+    "scale_down_delay_type_local": "Apply the delays after scale-ups and deletions to each node group instead of the "
+    "whole cluster.",
+    "scale_down_unneeded_time": "How long a node must be unneeded before it is deleted.",
+    "scale_down_unready_time": "How long a node that is not ready must be unneeded before it is deleted.",
+    "scale_down_utilization_threshold": "Utilization up to which a node is considered for removal.",
+    "scale_down_gpu_utilization_threshold": "GPU utilization up to which a node with GPUs is considered for removal.",
+    "ignore_daemonsets_utilization": "Leave DaemonSet pods out of a node's utilization.",
+    "ignore_mirror_pods_utilization": "Leave mirror pods out of a node's utilization.",
+    "scale_down_non_empty_candidates_count": (
+        "Maximum number of nodes with pods that one loop simulates the removal of."
+    ),
+    "scale_down_candidates_pool_ratio": "Share of all nodes that one loop considers as further candidates for removal.",
+    "scale_down_candidates_pool_min_count": (
+        "Minimum number of nodes that one loop considers as further candidates for removal."
+    ),
+    "scale_down_simulation_timeout": "Time limit for simulating removals in one loop.",
+    "unremovable_node_recheck_timeout": "How long a node that cannot be removed is not checked again.",
+    "max_scale_down_parallelism": "Maximum number of nodes that are deleted at a time.",
+    "max_drain_parallelism": "Maximum number of nodes that are drained at a time.",
+    "node_deletion_delay_timeout": "How long annotations of a node may delay its deletion.",
+    "node_deletion_batcher_interval": "How long deletions of one node group are collected before they are requested.",
+    "node_delete_delay_after_taint": "Wait between tainting a node and deleting it.",
+    "dynamic_node_delete_delay_after_taint_enabled": (
+        "Adapt the wait between taint and deletion to the latency of the API server."
+    ),
+    "max_pod_eviction_time": "How long the eviction of a pod is retried.",
+    "max_graceful_termination_sec": "Longest grace period, in seconds, that an evicted pod gets.",
+    "drain_priority_config": "Grace periods by pod priority, in the order of eviction: PRIORITY:SECONDS,...",
+    "cordon_node_before_terminating": "Cordon nodes before they are deleted.",
+    "daemonset_eviction_for_empty_nodes": "Evict DaemonSet pods from empty nodes before they are deleted.",
+    "daemonset_eviction_for_occupied_nodes": "Evict DaemonSet pods from drained nodes before they are deleted.",
+    "skip_nodes_with_system_pods": "Keep nodes with kube-system pods.",
+    "blocking_system_pod_distruption_timeout": "Age after which kube-system pods no longer keep their node.",
+    "skip_nodes_with_local_storage": "Keep nodes with pods that use local storage.",
+    "skip_nodes_with_custom_controller_pods": "Keep nodes with pods whose controller is not one of Kubernetes' own.",
     "min_replica_count": "Pods of smaller ReplicaSets hold their node.",
-    "max_bulk_soft_taint_count": "Candidates tainted in a loop; 0: none.",
-    "max_bulk_soft_taint_time": "... within this time.",
-    "node_deletion_candidate_ttl": "For how long such a taint says since when a node is unneeded.",
+    "max_bulk_soft_taint_count": "Maximum number of candidates for deletion that one loop taints; 0: none.",
+    "max_bulk_soft_taint_time": "Time limit for tainting candidates for deletion in one loop.",
+    "node_deletion_candidate_ttl": "How long the taint of a candidate for deletion is trusted after a restart.",
 }
 _RELEASE_1_3: Final = {
-    "profile": "Whose programs: current, or legacy for release 1.3 of 2018 and 2019 with its flags and defaults.",
+    "profile": "Release to run as: current, or legacy for release 1.3 of 2018 and 2019 with its flags and defaults.",
     "node_autoprovisioning_enabled": "Create node groups that a scale-up needs, and delete those that nothing needs.",
-    "max_autoprovisioned_node_group_count": "Create at most so many groups.",
-    "max_empty_bulk_delete": "Delete at most so many empty nodes in a loop.",
+    "max_autoprovisioned_node_group_count": "Maximum number of groups that are created.",
+    "max_empty_bulk_delete": "Maximum number of empty nodes that are deleted at a time.",
 }
 _WHERE: Final = {
-    "namespace": "Of the lease, the status and the priorities.",
-    "write_status_configmap": "Show the status in a ConfigMap.",
-    "status_config_map_name": "... of this name.",
-    "emit_per_nodegroup_metrics": "Gauges of each group.",
-    "node_removal_latency_tracking_enabled": "Measure how long nodes that are not needed stay.",
-    "max_node_skip_eval_time_tracker_enabled": "Measure how long a node was not looked at.",
+    "namespace": "Namespace of the lease, the status ConfigMap and the priority expander's ConfigMap.",
+    "write_status_configmap": "Write the status to a ConfigMap.",
+    "status_config_map_name": "Name of the status ConfigMap.",
+    "emit_per_nodegroup_metrics": "Export metrics of each node group.",
+    "node_removal_latency_tracking_enabled": "Export how long unneeded nodes stay.",
+    "max_node_skip_eval_time_tracker_enabled": (
+        "Export the longest time for which a node was not considered for removal."
+    ),
 }
 _PANELS: Final = {
     "Limits": _LIMITS, "Cluster state": _STATE, "Scale-up": _SCALE_UP, "Taints": _TAINTS, "Scale-down": _SCALE_DOWN,
@@ -153,34 +184,34 @@ _PANELS: Final = {
 _BY_COMMAS: Final = ("bypassed_scheduler_names", "allowed_scheduler_names")
 _NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
 
+_DECIDES: Final = "decisions do not depend on it"
+
 REFUSED: Final[Mapping[str, str]] = {
-    "kube-api-content-type": "objects are read as JSON",
-    "cluster-name": _NO_SUCH_CLOUD,
-    "regional": _NO_SUCH_CLOUD,
     "nodes": "groups come from the cloud provider",
-    "aws-use-static-instance-list": _NO_SUCH_CLOUD,
-    "bulk-mig-instances-listing-enabled": _NO_SUCH_CLOUD,
-    "gce-concurrent-refreshes": _NO_SUCH_CLOUD,
-    "gce-mig-instances-min-refresh-wait-time": _NO_SUCH_CLOUD,
-    "profiling": "it is Go's",
-    "scheduler-verbosity": "there is no scheduler code that logs",
-    "predicate-parallelism": "decisions do not depend on it",
-    "enable-inter-pod-affinity-hostname-fast-path": "decisions do not depend on it",
     "feature-gates": "features have flags of their own",
-    **KLOG_REFUSED,
 }
-"""Flags of upstream's and of other commands that would have no effect here, and why."""
+"""Flags of upstream's and of other commands that ask for something else than what would be done here, and why."""
 
-OFF: Final = KLOG_OFF | {
-    "profiling",
-    "regional",
-    "aws-use-static-instance-list",
-    "bulk-mig-instances-listing-enabled",
+
+def _read_parallelism(text: str) -> int:
+    if (count := read_int(text)) < 1:
+        raise ValueError(f"Invalid value for --predicate-parallelism flag: {count}")
+    return count
+
+
+IDLE: Final[Mapping[str, Idle]] = {
+    **KLOG_IDLE,
+    "cluster-snapshot-parallelism": Idle("upstream ignores it, too", read_int),
+    "predicate-parallelism": Idle(_DECIDES, _read_parallelism),
+    "scheduler-verbosity": Idle("there is no scheduler code that logs", read_int),
+    **idle_texts("objects are read as JSON", "kube-api-content-type"),
+    **idle_texts(_NO_SUCH_CLOUD, "cluster-name", "gce-mig-instances-min-refresh-wait-time"),
+    "gce-concurrent-refreshes": Idle(_NO_SUCH_CLOUD, read_int),
+    **idle_switches(_NO_SUCH_CLOUD, "regional", "aws-use-static-instance-list", "bulk-mig-instances-listing-enabled"),
+    **idle_switches("it is Go's", "profiling"),
+    **idle_switches(_DECIDES, "enable-inter-pod-affinity-hostname-fast-path"),
 }
-"""Switches among them that are off by default."""
-
-IDLE: Final[Mapping[str, Idle]] = {"cluster-snapshot-parallelism": Idle("upstream ignores it, too", read_int)}
-"""Flags that upstream takes, and that have no effect there, either."""
+"""Flags that upstream takes, and that have no effect here: whatever they say, the same would be done."""
 
 
 def _with_options(cls: type[_T]) -> type[_T]:
@@ -222,7 +253,8 @@ class LoopFlags(OptionGroup):
         typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
         given = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
         options = AutoscalingOptions.for_profile(profile, **given)
-        problems = options.problems() + options.misplaced(profile, given)
+        asked = [name for name, value in given.items() if value is not False]  # a switch that is off asks for nothing
+        problems = options.problems() + options.misplaced(profile, asked)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
         return options
@@ -252,20 +284,30 @@ class AutoscalerFlags(ProcessFlags):
     """What the process is told."""
 
     kubernetes: Annotated[
-        str, typer.Option("--kubernetes", metavar="URL", help="Another API server than the kubeconfig's.")
+        str, typer.Option("--kubernetes", metavar="URL", help="URL of the API server, instead of the kubeconfig's.")
     ] = ""
-    kube_client_qps: Annotated[float, typer.Option("--kube-client-qps", help="Requests a second.")] = 5.0
-    kube_client_burst: Annotated[int, typer.Option("--kube-client-burst", help="... and at once.")] = 10
-    user_agent: Annotated[str, typer.Option("--user-agent", help="Who we say we are.")] = "cluster-autoscaler"
+    kube_client_qps: Annotated[
+        float, typer.Option("--kube-client-qps", help="Maximum number of requests to the API server per second.")
+    ] = 5.0
+    kube_client_burst: Annotated[
+        int, typer.Option("--kube-client-burst", help="Maximum number of requests to the API server at once.")
+    ] = 10
+    user_agent: Annotated[str, typer.Option("--user-agent", help="User agent of requests to the API server.")] = (
+        "cluster-autoscaler"
+    )
     cloud_provider: Annotated[
-        str, typer.Option("--cloud-provider", metavar="NAME", help="externalgrpc, kwok, clusterapi, or static.")
+        str,
+        typer.Option(
+            "--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok, clusterapi or static."
+        ),
     ] = "kwok"
     cloud_config: Annotated[
         str,
         typer.Option(
             "--cloud-config",
             metavar="FILE",
-            help="externalgrpc: its settings; clusterapi: kubeconfig of the management cluster; static: node groups.",
+            help="Configuration file of the cloud provider. externalgrpc: settings; clusterapi: "
+            "kubeconfig of the management cluster; static: node groups.",
         ),
     ] = ""
     static_sizes: Annotated[
@@ -273,14 +315,15 @@ class AutoscalerFlags(ProcessFlags):
         typer.Option(
             "--static-sizes",
             metavar="FILE",
-            help="static: where the sizes are written that groups shall have; who creates machines reads them there.",
+            help="static: file to which the sizes that groups shall have are written, for the program that makes "
+            "machines.",
         ),
     ] = ""
     clusterapi_cloud_config_authoritative: Annotated[
         bool,
         typer.Option(
             "--clusterapi-cloud-config-authoritative/--no-clusterapi-cloud-config-authoritative",
-            help="Without --cloud-config the management cluster is the one that this pod runs in.",
+            help="Use the cluster of this pod as the management cluster if --cloud-config is not set.",
         ),
     ] = False
     node_group_auto_discovery: Annotated[
@@ -288,17 +331,21 @@ class AutoscalerFlags(ProcessFlags):
         typer.Option(
             "--node-group-auto-discovery",
             metavar="clusterapi:KEY=VALUE,...",
-            help="Which groups: namespace, clusterName, or labels. Repeatable.",
+            help="Node groups to manage, by namespace, clusterName or labels. Repeatable.",
         ),
     ] = None
     record_duplicated_events: Annotated[
-        bool, typer.Option("--record-duplicated-events/--no-record-duplicated-events", help="Send every event.")
+        bool,
+        typer.Option(
+            "--record-duplicated-events/--no-record-duplicated-events",
+            help="Send equal events again instead of counting them.",
+        ),
     ] = False
     capacity_buffer_controller_enabled: Annotated[
         bool,
         typer.Option(
             "--capacity-buffer-controller-enabled/--no-capacity-buffer-controller-enabled",
-            help="Work out what pods CapacityBuffers are.",
+            help="Run the controller that sets the status of CapacityBuffers.",
             rich_help_panel=_LOOP,
         ),
     ] = False
@@ -306,7 +353,7 @@ class AutoscalerFlags(ProcessFlags):
         bool,
         typer.Option(
             "--capacity-buffer-pod-dry-run-enabled/--no-capacity-buffer-pod-dry-run-enabled",
-            help="... asking the API server what it would make of them.",
+            help="Let the API server default the pods of CapacityBuffers, in a dry run.",
             rich_help_panel=_LOOP,
         ),
     ] = True
@@ -314,31 +361,49 @@ class AutoscalerFlags(ProcessFlags):
         bool,
         typer.Option(
             "--frequent-loops-enabled/--no-frequent-loops-enabled",
-            help="A loop begins when a pod waits, and after one that did something.",
+            help="Start a loop as soon as a pod is unschedulable, and at once after a loop that changed something.",
             rich_help_panel=_LOOP,
         ),
     ] = True
     scheduler_config_file: Annotated[
         str,
         typer.Option(
-            "--scheduler-config-file", metavar="FILE", help="Its KubeSchedulerConfiguration.", rich_help_panel=_LOOP
+            "--scheduler-config-file",
+            metavar="FILE",
+            help="File of kube-scheduler's KubeSchedulerConfiguration.",
+            rich_help_panel=_LOOP,
         ),
     ] = ""
     debugging_snapshot_enabled: Annotated[
         bool,
         typer.Option(
             "--debugging-snapshot-enabled/--no-debugging-snapshot-enabled",
-            help="Serve /snapshotz: what the next loop goes by, without values of environments and annotations.",
+            help="Serve /snapshotz: the inputs of the next loop, without values of environments and annotations.",
         ),
     ] = False
     max_inactivity: Annotated[
-        str, typer.Option("--max-inactivity", help="Without a loop, then not healthy.", rich_help_panel=_LOOP)
+        str,
+        typer.Option(
+            "--max-inactivity",
+            help="Time without a loop after which the program is not healthy.",
+            rich_help_panel=_LOOP,
+        ),
     ] = "10m"
     max_failing_time: Annotated[
-        str, typer.Option("--max-failing-time", help="Without a loop that ended well.", rich_help_panel=_LOOP)
+        str,
+        typer.Option(
+            "--max-failing-time",
+            help="Time without a successful loop after which the program is not healthy.",
+            rich_help_panel=_LOOP,
+        ),
     ] = "15m"
     max_startup_time: Annotated[
-        str, typer.Option("--max-startup-time", help="Until the first such loop.", rich_help_panel=_LOOP)
+        str,
+        typer.Option(
+            "--max-startup-time",
+            help="Time without a first successful loop after which the program is not healthy.",
+            rich_help_panel=_LOOP,
+        ),
     ] = "20m"
 
 
@@ -347,5 +412,5 @@ class AutoscalerLease(LeaseFlags):
     """The lease stands in ``--namespace``, whatever ``--leader-elect-resource-namespace`` says."""
 
     leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel="Leader election")
+        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel="Leader election")
     ] = "cluster-autoscaler"

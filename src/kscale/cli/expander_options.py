@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -87,7 +88,7 @@ def _config_map(path: Path) -> dict[str, str]:
     import yaml
 
     try:
-        text = path.read_bytes().decode()
+        text = read_file(path).decode()
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"not UTF-8: {error}", str(path))) from None
     try:

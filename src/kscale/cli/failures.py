@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ __all__ = ["BAD_INPUT", "BROKEN_PIPE", "INTERRUPTED", "DumpError", "abandon_stdo
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 BROKEN_PIPE = 141  # 128 + SIGPIPE: never 1, which means that a pod stays without
+_NOT_WRITTEN = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 SHOWN = 20  # problems listed before "and N more"
 
 
@@ -48,6 +50,12 @@ def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
         if os.environ.get("KSCALE_DEBUG"):
             raise
         return _say(error, terminal)
+    finally:
+        # What an error left in the buffer goes out, or nowhere: the interpreter would try it again at its end.
+        try:
+            terminal.stdout.flush()
+        except (OSError, ValueError):
+            abandon_stdout()
 
 
 def _say(error: Exception, terminal: Terminal) -> int:
@@ -56,7 +64,9 @@ def _say(error: Exception, terminal: Terminal) -> int:
     elif isinstance(error, KscaleError):
         terminal.error(str(error))
     elif isinstance(error, OSError):
-        name = error.filename if isinstance(error.filename, str) else ""
+        name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes, os.PathLike)) else ""
+        if not name and error.errno in _NOT_WRITTEN:
+            name = "stdout"
         terminal.error(": ".join(part for part in (name, error.strerror or str(error)) if part))
     elif isinstance(error, MemoryError):
         terminal.error("out of memory")
@@ -98,6 +108,6 @@ def _say_usage(error: Any, terminal: Terminal) -> None:
 
 
 def abandon_stdout() -> None:
-    """Whoever read us has gone: the interpreter must not try to flush into the closed pipe at exit."""
+    """Send the rest of stdout's buffer nowhere: it cannot be written, and the interpreter must not try again."""
     with contextlib.suppress(OSError, ValueError):  # not a real file, as under a test runner
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,5 +1,6 @@
 """Flags as Go's programs take them: ``--leader-elect=false`` beside ``--no-leader-elect``, and words for those of
-upstream's that would have no effect here: refused, but for those that have none with upstream, either."""
+upstream's that have no effect here: they are taken with a warning, or refused where a cluster would be handled
+otherwise than they ask for."""
 
 from __future__ import annotations
 
@@ -13,48 +14,17 @@ from typer.core import TyperCommand
 from kscale.cli.options import OptionGroup, fields
 from kscale.objects.selectors import parse_int64
 
-__all__ = ["KLOG_OFF", "KLOG_REFUSED", "GoCommand", "Idle", "flags_given_of", "given_flags", "idle_flags", "read_int"]
-
-_ONE_STREAM: Final = "logs go to stderr: -v, --stderrthreshold and --log-format say how"
-_ONE_FORM: Final = "a line has one form: --log-format says which"
-_WRITTEN_AT_ONCE: Final = "every line is written at once"
-_BY_LEVEL: Final = "-v is for all modules: lines name theirs"
-
-KLOG_REFUSED: Final[Mapping[str, str]] = {
-    "alsologtostderr": _ONE_STREAM,
-    "alsologtostderrthreshold": _ONE_STREAM,
-    "legacy-stderr-threshold-behavior": "--stderrthreshold holds, as upstream sets it",
-    "log-dir": _ONE_STREAM,
-    "log-file": _ONE_STREAM,
-    "log-file-max-size": _ONE_STREAM,
-    "one-output": _ONE_STREAM,
-    "skip-log-headers": _ONE_STREAM,
-    "skip-headers": _ONE_FORM,
-    "add-dir-header": _ONE_FORM,
-    "logging-format": _ONE_FORM,
-    "log-backtrace-at": "lines have no line of a source of Go",
-    "log-flush-frequency": _WRITTEN_AT_ONCE,
-    "log-json-info-buffer-size": _WRITTEN_AT_ONCE,
-    "log-text-info-buffer-size": _WRITTEN_AT_ONCE,
-    "log-json-split-stream": _ONE_STREAM,
-    "log-text-split-stream": _ONE_STREAM,
-    "vmodule": _BY_LEVEL,
-}
-"""Flags of klog and of component-base's logs that would have no effect here, and why; ``--v``, ``--logtostderr`` and
-``--stderrthreshold`` are taken."""
-
-KLOG_OFF: Final = frozenset(
-    {
-        "alsologtostderr",
-        "one-output",
-        "skip-log-headers",
-        "skip-headers",
-        "add-dir-header",
-        "log-json-split-stream",
-        "log-text-split-stream",
-    }
-)
-"""Switches among them that are off by default: ``--NAME=false`` asks for nothing else than what there is."""
+__all__ = [
+    "KLOG_IDLE",
+    "GoCommand",
+    "Idle",
+    "flags_given_of",
+    "given_flags",
+    "idle_flags",
+    "idle_switches",
+    "idle_texts",
+    "read_int",
+]
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -65,13 +35,66 @@ _idle: ContextVar[Mapping[str, str]] = ContextVar("idle", default=MappingProxyTy
 
 
 class Idle(NamedTuple):
-    """A flag that upstream takes, and that has no effect with upstream: a stock Deployment with it starts here, too.
+    """A flag that upstream takes, and that has no effect here: a stock Deployment with it starts here, too.
 
-    ``why``: it has none, for the log; ``read``: raises ValueError for a value that upstream refuses.
+    ``why``: it has none, for the log; ``read``: raises ValueError for a value that upstream refuses; ``switch``: it is
+    on or off, so that no value follows it.
     """
 
     why: str
     read: Callable[[str], object]
+    switch: bool = False
+
+
+def read_switch(text: str) -> bool:
+    """Return the value of a flag that is on or off. Raises ValueError."""
+    if text not in _TRUE | _FALSE:
+        raise ValueError("true or false is expected")
+    return text in _TRUE
+
+
+def idle_switches(why: str, *names: str) -> dict[str, Idle]:
+    """Return switches without effect by name."""
+    return {name: Idle(why, read_switch, switch=True) for name in names}
+
+
+def idle_texts(why: str, *names: str) -> dict[str, Idle]:
+    """Return flags of any value without effect by name."""
+    return {name: Idle(why, str) for name in names}
+
+
+def _read_count(text: str) -> int:
+    if (count := read_int(text)) < 0:
+        raise ValueError("it is negative")
+    return count
+
+
+def _read_modules(text: str) -> None:
+    """klog's ``moduleSpec``."""
+    for part in filter(None, text.split(",")):
+        pattern, _, level = part.partition("=")
+        if not pattern or parse_int64(level) is None:
+            raise ValueError("syntax error: expect comma-separated list of filename=N")
+
+
+_ONE_STREAM: Final = "logs go to stderr: -v, --stderrthreshold and --log-format say how"
+_ONE_FORM: Final = "a line has one form: --log-format says which"
+_WRITTEN_AT_ONCE: Final = "every line is written at once"
+
+KLOG_IDLE: Final[Mapping[str, Idle]] = {
+    **idle_switches(_ONE_STREAM, "alsologtostderr", "one-output", "skip-log-headers"),
+    **idle_switches(_ONE_STREAM, "log-json-split-stream", "log-text-split-stream"),
+    **idle_switches("--stderrthreshold holds, as upstream sets it", "legacy-stderr-threshold-behavior"),
+    **idle_switches(_ONE_FORM, "skip-headers", "add-dir-header"),
+    **idle_texts(_ONE_STREAM, "alsologtostderrthreshold", "log-dir", "log-file"),
+    **idle_texts(_ONE_FORM, "logging-format"),
+    **idle_texts("lines have no line of a source of Go", "log-backtrace-at"),
+    **idle_texts(_WRITTEN_AT_ONCE, "log-flush-frequency", "log-json-info-buffer-size", "log-text-info-buffer-size"),
+    "log-file-max-size": Idle(_ONE_STREAM, _read_count),
+    "vmodule": Idle("-v is for all modules: lines name theirs", _read_modules),
+}
+"""Flags of klog and of component-base's logs that have no effect here; ``--v``, ``--logtostderr`` and
+``--stderrthreshold`` are taken."""
 
 
 def given_flags() -> tuple[tuple[str, str], ...]:
@@ -138,12 +161,13 @@ class GoCommand(TyperCommand):
                 left.append(argument)
                 continue
             if not is_given:
-                value = next(rest, "")
+                value = "true" if flag.switch else next(rest, "")
             try:
-                flag.read(value)
+                read = flag.read(value)
             except ValueError as error:
                 ctx.fail(f'invalid argument "{value}" for {name}: {error}')
-            idle[name] = flag.why
+            if read is not False:  # what is off asks for nothing else than what there is
+                idle[name] = flag.why
         _idle.set(MappingProxyType(idle))
         return left
 

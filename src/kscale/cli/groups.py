@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from kscale.capacity.records import UNLIMITED
+from kscale.cli.catalogues import catalogue_of
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
@@ -23,11 +26,28 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.catalogue import Catalogue
+    from kscale.capacity.catalogue import Catalogue, InstanceType
 
-__all__ = ["GroupSource"]
+__all__ = ["Arch", "GroupSource", "Untyped"]
 
 _SPOT = {"karpenter.sh/capacity-type": "spot"}
+
+
+class Arch(StrEnum):
+    """Processor architectures of a catalogue."""
+
+    AMD64 = "amd64"
+    ARM64 = "arm64"
+
+
+class Untyped(Enum):
+    """What ``--catalogue`` without ``--instance-type`` and ``-g`` means to a command."""
+
+    REFUSED = auto()
+    ALL = auto()
+    """All types of the catalogue."""
+    PRICES = auto()
+    """Prices for the groups recognised in the labels."""
 
 
 @dataclass(eq=False, repr=False)
@@ -54,19 +74,28 @@ class GroupSource(OptionGroup):
         typer.Option(
             "--instance-type",
             metavar="NAME|GLOB",
-            help="A type of the catalogue, as a group; 'm5*' is all that begin so. Repeatable.",
+            help="A type of the catalogue, as a group; 'm5*' is all that begin so, '*' is all. Repeatable.",
+        ),
+    ] = None
+    arch: Annotated[
+        list[Arch] | None,
+        typer.Option(
+            "--arch",
+            help="Architectures of the catalogue's types. The default is what the cluster's nodes and the pods' "
+            "constraints on kubernetes.io/arch allow. Repeatable.",
         ),
     ] = None
     region: Annotated[
-        str | None, typer.Option("--region", help="The region of the catalogue's types, and whose prices count.")
+        str | None, typer.Option("--region", help="Region of the catalogue's types, whose prices count.")
     ] = None
     zone: Annotated[
         list[str] | None,
-        typer.Option("--zone", help="A zone of the catalogue's types: one group for each type and zone. Repeatable."),
+        typer.Option("--zone", help="Zone of the catalogue's types: one group for each type and zone. Repeatable."),
     ] = None
     spot: Annotated[
-        bool, typer.Option("--spot", help="A spot group, too, for each of the catalogue's types with a spot price.")
+        bool, typer.Option("--spot", help="Also add a spot group for each of the catalogue's types with a spot price.")
     ] = False
+    _catalogue: Any = field(default=None, init=False)
 
     def groups(
         self,
@@ -76,60 +105,76 @@ class GroupSource(OptionGroup):
         *,
         options: AutoscalingOptions | None = None,
         now: datetime | None = None,
+        untyped: Untyped = Untyped.REFUSED,
     ) -> list[NodeGroup]:
         """The groups, with their templates: as an autoscaler with these options makes them at that moment."""
-        self._check()
+        self._check(untyped)
         from kscale.capacity.templates import with_templates
 
-        return with_templates(cluster, snapshot, self._named(cluster, snapshot, terminal), options=options, now=now)
+        named = self._named(cluster, snapshot, terminal, untyped)
+        return with_templates(cluster, snapshot, named, options=options, now=now)
 
-    def described(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
+    def described(
+        self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, *, untyped: Untyped = Untyped.REFUSED
+    ) -> list[NodeGroup]:
         """The groups as they are described: a template only where the description has one."""
-        self._check()
-        groups = self._named(cluster, snapshot, terminal)
-        if self.groups_file is not None or self.node is not None or self.catalogue is not None:
+        self._check(untyped)
+        groups = self._named(cluster, snapshot, terminal, untyped)
+        if self.groups_file is not None or self.node is not None or self._offers_types(untyped):
             return groups
         # Of a recognised group the nodes are known; which is the example, a loop finds out.
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
-    def _check(self) -> None:
+    def known_types(self, terminal: Terminal) -> Catalogue | None:
+        """Return the catalogue, None without one. It is read once. Raises InputError."""
+        if self._catalogue is None and self.catalogue is not None:
+            self._catalogue = catalogue_of(self.catalogue, terminal)
+        catalogue: Catalogue | None = self._catalogue
+        return catalogue
+
+    def _offers_types(self, untyped: Untyped) -> bool:
+        """Whether the groups are types of the catalogue."""
+        if self.catalogue is None or self.groups_file is not None:
+            return False
+        return bool(self.instance_type) or untyped is Untyped.ALL
+
+    def _check(self, untyped: Untyped) -> None:
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
             raise typer.BadParameter("--node excludes -g and --catalogue", param_hint="--node")
         if self.instance_type and self.groups_file is not None:
             raise typer.BadParameter("-g and --instance-type exclude each other", param_hint="--instance-type")
         if self.instance_type and self.catalogue is None:
             raise typer.BadParameter("--instance-type needs --catalogue", param_hint="--instance-type")
-        for option, value in (("--region", self.region), ("--zone", self.zone)):
-            if value and not self.instance_type:
-                raise typer.BadParameter(f"{option} needs --instance-type", param_hint=option)
-        if self.spot and not self.instance_type:
-            raise typer.BadParameter("--spot needs --instance-type", param_hint="--spot")
-        if self.catalogue is not None and self.groups_file is None and not self.instance_type:
-            raise typer.BadParameter("--catalogue needs --instance-type, or -g", param_hint="--catalogue")
+        options = (("--region", self.region), ("--zone", self.zone), ("--spot", self.spot), ("--arch", self.arch))
+        for option, value in options:
+            if value and not self._offers_types(untyped):
+                needs = "--instance-type" + (", or --catalogue without -g" if untyped is Untyped.ALL else "")
+                raise typer.BadParameter(f"{option} needs {needs}", param_hint=option)
+        no_types = self.catalogue is not None and self.groups_file is None and not self.instance_type
+        if no_types and untyped is Untyped.REFUSED:
+            text = "--catalogue needs --instance-type, or -g (--instance-type '*' is every type)"
+            raise typer.BadParameter(text, param_hint="--catalogue")
 
-    def _named(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
+    def _named(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, untyped: Untyped) -> list[NodeGroup]:
         from kscale.capacity.groups import read_groups
 
         if self.groups_file is not None:
             known = None
             if self.catalogue is not None:
-                from kscale.capacity.catalogue import read_catalogue
-
-                known = read_catalogue(self.catalogue)  # also where no entry needs it: it may be misspelt
+                known = self.known_types(terminal)  # also where no entry needs it: it may be misspelt
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
-        if self.catalogue is not None:
-            from kscale.capacity.catalogue import read_catalogue
-
-            return self._of_types(read_catalogue(self.catalogue))
+        catalogue = self.known_types(terminal)
+        if catalogue is not None and self._offers_types(untyped):
+            return self._of_types(catalogue, cluster, terminal)
         return self._recognised(cluster, snapshot.columns.objects, terminal)
 
-    def _of_types(self, catalogue: Catalogue) -> list[NodeGroup]:
+    def _of_types(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
         """A group for each chosen type and zone, and with ``--spot`` another one where there is a spot price."""
         region = self.region or ""
         catalogue.check_region(region)
-        kinds = catalogue.select(self.instance_type or [])
+        kinds = self._runnable(catalogue.select(self.instance_type or ["*"]), catalogue, cluster, terminal)
         offered = [(kind, "", kind.price(region)) for kind in kinds]
         if self.spot:
             spot = [(kind, "-spot", price) for kind in kinds if (price := kind.price(region, spot=True)) is not None]
@@ -148,6 +193,37 @@ class GroupSource(OptionGroup):
             for zone in dict.fromkeys(self.zone or [""])
         ]
 
+    def _runnable(
+        self, kinds: list[InstanceType], catalogue: Catalogue, cluster: Cluster, terminal: Terminal
+    ) -> list[InstanceType]:
+        """Return the types of the architectures in ``--arch``; by default those of :func:`architectures_of`, and types
+        that are named without a pattern. What is left out, and what is of another architecture, is reported."""
+        from kscale.capacity.architectures import architectures_of
+
+        known = architectures_of(cluster)
+        there = ", ".join(sorted(known.nodes))
+        allowed = known.allowed if not self.arch else {arch.value for arch in self.arch}
+        if not allowed:
+            if len({kind.arch for kind in kinds}) > 1:
+                terminal.warn("no node says its architecture: types of all are offered (--arch chooses)")
+            return kinds
+        named = set(self.instance_type or []) if not self.arch else set()
+        runnable = [kind for kind in kinds if kind.arch in allowed or kind.name in named]
+        left = Counter(kind.arch for kind in kinds) - Counter(kind.arch for kind in runnable)
+        why = "--arch" if self.arch else f"the nodes of the cluster are {there or 'none'}; --arch offers them"
+        for arch, count in left.items():
+            terminal.note(f"{count:,} {arch} types of the catalogue left out ({why})")
+        if not runnable:
+            chosen = " or ".join(sorted(allowed))
+            raise InputError(f"{catalogue.source}: none of the types is {chosen}, which the nodes of the cluster are"
+                             if not self.arch else f"{catalogue.source}: none of the types is {chosen}")  # fmt: skip
+        if others := sorted({kind.arch for kind in runnable} - known.nodes) if known.nodes else []:
+            terminal.warn(
+                f"{' and '.join(others)} types are offered, the nodes of the cluster are {there}: "
+                "pods that name no architecture may be planned on them"
+            )
+        return runnable
+
     def _recognised(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
         """What the dump itself says: the groups of Cluster API, then those in the labels of other nodes."""
         from kscale.capacity.groups import MACHINE_KINDS, machine_groups, recognise_groups
@@ -164,13 +240,15 @@ class GroupSource(OptionGroup):
             terminal.note(f"node groups recognised in the labels ({who}): {len(found.groups):,}; sizes have no limit")
         if found.others:
             terminal.note(f"nodes in no recognised group: {len(found.others):,}")
-        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED) for each in found.groups]
+        # The labels do not say a target size: it is the number of nodes, unless an earlier loop asked for more.
+        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in found.groups]
         return [*machines.groups, *unlimited]
 
     def words(self) -> list[str]:
         """The options that name the groups, as they would be typed again."""
         pairs = [("-g", self.groups_file), ("--node", self.node), ("--catalogue", self.catalogue)]
         pairs += [("--instance-type", name) for name in self.instance_type or []]
+        pairs += [("--arch", arch.value) for arch in self.arch or []]
         pairs += [("--region", self.region), *(("--zone", name) for name in self.zone or [])]
         words = [word for option, value in pairs if value is not None for word in (option, shlex.quote(value))]
         return [*words, *(["--spot"] if self.spot else [])]

@@ -26,14 +26,18 @@ class DecisionFlags(OptionGroup):
     tolerance: Annotated[
         float,
         typer.Option(
-            "--horizontal-pod-autoscaler-tolerance", min=0.0, help="Where behavior names none.", rich_help_panel=_PANEL
+            "--horizontal-pod-autoscaler-tolerance",
+            min=0.0,
+            help="Relative difference from the target below which an HPA whose behavior names no "
+            "tolerance does not scale.",
+            rich_help_panel=_PANEL,
         ),
     ] = 0.1
     downscale_stabilization: Annotated[
         str,
         typer.Option(
             "--horizontal-pod-autoscaler-downscale-stabilization",
-            help="Window for scaling down, where behavior names none.",
+            help="Stabilization window for scaling down, for HPAs whose behavior names none.",
             rich_help_panel=_PANEL,
         ),
     ] = "5m"
@@ -41,7 +45,7 @@ class DecisionFlags(OptionGroup):
         str,
         typer.Option(
             "--horizontal-pod-autoscaler-cpu-initialization-period",
-            help="After a pod's start, cpu counts only while it is ready.",
+            help="Time after a pod's start during which its CPU usage counts only while the pod is ready.",
             rich_help_panel=_PANEL,
         ),
     ] = "5m"
@@ -49,13 +53,18 @@ class DecisionFlags(OptionGroup):
         str,
         typer.Option(
             "--horizontal-pod-autoscaler-initial-readiness-delay",
-            help="After a pod's start, not being ready is taken for never having been.",
+            help="Time after a pod's start during which an unready pod counts as never having been ready.",
             rich_help_panel=_PANEL,
         ),
     ] = "30s"
     feature_gates: Annotated[
         list[str],
-        typer.Option("--feature-gates", metavar="NAME=true|false", help="Repeatable.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--feature-gates",
+            metavar="NAME=true|false",
+            help="Feature gates of the controller, NAME=true or NAME=false. Repeatable.",
+            rich_help_panel=_PANEL,
+        ),
     ] = field(default_factory=list)
 
     def options(self, **more: Any) -> HPAOptions:
@@ -95,7 +104,7 @@ class ControllerFlags(DecisionFlags):
         typer.Option(
             "--profile",
             metavar="NAME",
-            help="Whose decision: current, or legacy for the controller of Kubernetes 1.20; legacy-1.19 and "
+            help="Release to decide as: current, or legacy for the controller of Kubernetes 1.20; legacy-1.19 and "
             "legacy-1.18 for those of 1.19.0 and 1.18.0.",
             rich_help_panel=_PANEL,
         ),

@@ -19,8 +19,8 @@ from kscale.cli.words import counted, plural
 from kscale.snapshot.collector import collector_paused
 
 if TYPE_CHECKING:
+    from kscale.capacity.manifests import Manifests
     from kscale.errors import Problem
-    from kscale.objects.meta import KubeObject
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.loading import LoadReport
     from kscale.snapshot.snapshot import Snapshot
@@ -127,7 +127,7 @@ class Dump(Files):
     ] = False
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
+        typer.Option("--threads", min=1, help="Number of threads to use; the answer never depends on it."),
     ] = None
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
@@ -145,7 +145,7 @@ class NamingSource(Dump):
     """The options of a question about what is named."""
 
     namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="The namespace of what is named without one.")
+        str | None, typer.Option("-n", "--namespace", help="Namespace of objects that are named without one.")
     ] = None
 
 
@@ -190,17 +190,20 @@ class Source(NamingSource):
         ]
 
 
-def manifests(names: Sequence[str], source: Files, namespace: str | None = None) -> list[KubeObject]:
-    """The workloads in manifests (``--pod``), in ``namespace`` where they name none. Raises BadParameter where both
-    want stdin, and InputError for what holds no workload."""
-    from kscale.capacity.fit import workloads_in
+def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace: str | None = None) -> Manifests:
+    """Read the manifests of ``--pod``, and report what was read on stderr.
+
+    Objects that name no namespace are in ``namespace``. Raises BadParameter where both ``--pod`` and ``-f`` read stdin,
+    and InputError for manifests without a workload.
+    """
+    from kscale.capacity.manifests import read_manifests
     from kscale.objects.namespaces import DEFAULT_NAMESPACE
-    from kscale.snapshot.loading import load_objects
 
     if "-" in names and "-" in source.filename:
         raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")
-    objects = (loaded.obj for loaded in load_objects(*names, namespace=namespace or DEFAULT_NAMESPACE))
-    return workloads_in(objects, ", ".join(names))
+    result = read_manifests(*names, namespace=namespace or DEFAULT_NAMESPACE)
+    say_read(result.report, ", ".join("stdin" if name == "-" else name for name in names), terminal)
+    return result
 
 
 def check_namespace(name: str | None, known: Iterable[str], terminal: Terminal) -> None:
@@ -221,18 +224,24 @@ def namespaces_of(cluster: Cluster, snapshot: Snapshot) -> set[str]:
 
 
 def read(
-    source: Dump, terminal: Terminal, *, matter: Iterable[str] = (), workloads: Iterable[KubeObject] = ()
+    source: Dump, terminal: Terminal, *, matter: Iterable[str] = (), manifests: Manifests | None = None
 ) -> tuple[Cluster, Snapshot]:
-    """The cluster in the sources and its snapshot. What was read is said on stderr, which kinds of ``matter`` are
-    missing, and what is lacking to judge the cluster's pods and those of ``workloads``."""
+    """The cluster in the sources, with the objects of ``manifests`` applied to it, and its snapshot. What was read is
+    said on stderr, which kinds of ``matter`` are missing, and what is lacking to judge the cluster's pods and those of
+    the manifests' workloads."""
     from kscale.capacity.namespace_labels import pods_in_doubt, warning
 
-    cluster = read_cluster(source, terminal, matter=matter)
+    brought = set() if manifests is None else {item.kind for item in manifests.objects}
+    cluster = read_cluster(source, terminal, matter=[kind for kind in matter if kind not in brought])
+    if manifests is not None:
+        from kscale.capacity.manifests import with_objects
+
+        cluster = with_objects(cluster, manifests.objects)
     snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
     lost = snapshot.counts["on unknown nodes"]
     if lost:
         terminal.warn(f"{lost:,} {'pod runs' if lost == 1 else 'pods run'} on a node that is not in the input")
-    in_doubt = pods_in_doubt(snapshot, workloads)
+    in_doubt = pods_in_doubt(snapshot, manifests.workloads if manifests is not None else ())
     if in_doubt:
         terminal.warn(warning(in_doubt))
     return cluster, snapshot

@@ -36,12 +36,17 @@ class Clusters(Dump):
         typer.Option(
             "--context",
             metavar="NAME",
-            help="A live cluster instead of a dump, by its context in the kubeconfig. Repeatable: one answer for all.",
+            help="Read a live cluster instead of a dump, by its context in the kubeconfig. Repeatable: "
+            "one answer for all.",
         ),
     ] = None
     kubeconfig: Annotated[
         str | None,
-        typer.Option("--kubeconfig", metavar="FILE", help="Where contexts are; without --context its current one."),
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Path of the kubeconfig; without --context its current context is used.",
+        ),
     ] = None
     several: bool = field(default=False, init=False)
     """Whether this is one of several clusters that are asked about."""

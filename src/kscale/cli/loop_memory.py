@@ -12,6 +12,7 @@ import typer
 from kscale.cli.moments import parse_moment
 from kscale.cli.options import OptionGroup
 from kscale.errors import StateError
+from kscale.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from kscale.ca.state import LoopState
@@ -24,10 +25,11 @@ class LoopMemory(OptionGroup):
     """The options that say when a loop is run, and what is remembered from run to run."""
 
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="FILE", help="What an earlier run remembered; read if it exists.")
+        Path | None,
+        typer.Option("--state", metavar="FILE", help="File with the state of an earlier run; read if it exists."),
     ] = None
     save_state: Annotated[
-        Path | None, typer.Option("--save-state", metavar="FILE", help="Where to write what the next run needs.")
+        Path | None, typer.Option("--save-state", metavar="FILE", help="File to write the state for the next run to.")
     ] = None
     now: Annotated[
         str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")
@@ -44,11 +46,11 @@ class LoopMemory(OptionGroup):
         if self.state is None or not self.state.exists():
             return None
         try:
-            return LoopState.from_json(self.state.read_bytes())
+            return LoopState.from_json(read_file(self.state))
         except StateError as error:
             raise StateError(f"{self.state}: {error}") from None
 
     def save(self, state: LoopState) -> None:
         """Leaves it to the next run, if one is meant to follow."""
         if self.save_state is not None:
-            self.save_state.write_bytes(state.to_json())
+            replace_file(self.save_state, state.to_json())

@@ -35,11 +35,11 @@ _GROUPS = 12
 """Groups of an estimate whose nodes are drawn: those that take most pods."""
 _NAMES = 200
 _CHARTS = {
-    "Nodes": (("machines", "nodes"), 1),
-    "Pods": (("pods", "pending"), 1),
-    "Cores": (("allocatable_cores", "requested_cores", "pending_cores"), 1000),
+    "Nodes": ("machines", "nodes"),
+    "Pods": ("pods", "pending"),
+    "Cores": ("allocatable_cores", "requested_cores", "pending_cores"),
 }
-"""Columns of a simulation's timeline, and what of them is one."""
+"""Columns of a simulation's timeline, by the title of their chart."""
 
 
 def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
@@ -215,6 +215,6 @@ def simulation_blocks(run: Simulation) -> list[Block]:
         return []
     x = [(int(time) - int(times[0])) / 1e9 for time in times]
     return [
-        Chart(title, x, {name.replace("_", " "): [int(value) / one for value in columns[name]] for name in names})
-        for title, (names, one) in _CHARTS.items()
+        Chart(title, x, {name.replace("_", " "): [float(value) for value in columns[name]] for name in names})
+        for title, names in _CHARTS.items()
     ]

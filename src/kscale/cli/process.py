@@ -65,7 +65,14 @@ def run_program(
         raise InputError(problems)
     if flags.address:
         parse_address(flags.address)
-    options = ProcessOptions(address=flags.address, tls=flags.tls(), election=election, dry_run=flags.dry_run)
+    options = ProcessOptions(
+        address=flags.address,
+        tls=flags.tls(),
+        limits=flags.connection_limits(),
+        election=election,
+        dry_run=flags.dry_run,
+    )
+    limits = flags.limits()
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.at(server)
@@ -86,7 +93,7 @@ def run_program(
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.add_signal_handler(each, _told, each, stop)
-        client = connect(access, clock, user_agent=user_agent or name, qps=qps, burst=burst)
+        client = connect(access, clock, user_agent=user_agent or name, qps=qps, burst=burst, limits=limits)
         try:
             await run_process(build, client, options, version=kscale.__version__, stop=stop, clock=clock)
         finally:

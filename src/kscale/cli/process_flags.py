@@ -18,19 +18,66 @@ from kscale.objects.durations import parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
+    from kscale.world.kubernetes.transport import ServerLimits
+    from kscale.world.serve.connections import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["LeaseFlags", "ProcessFlags", "go_duration", "host_name"]
+__all__ = ["LeaseFlags", "ProcessFlags", "ServerFlags", "go_duration", "host_name", "positive_seconds"]
 
 _PROCESS: Final = "Process"
+_SERVER: Final = "HTTP server"
 _LEASE: Final = "Leader election"
+_LIMITS: Final = "Limits of what an API server sends"
 _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
 """Of klog, by the levels of Python's logging from which on they are."""
 _TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
 
 
 @dataclass
-class ProcessFlags(OptionGroup):
+class ServerFlags(OptionGroup):
+    """Limits of what a program serves over HTTP."""
+
+    http_max_connections: Annotated[
+        int,
+        typer.Option(
+            "--http-max-connections",
+            min=1,
+            help="Open connections of each HTTP server; further ones wait until one is closed.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = 1000
+    http_read_timeout: Annotated[
+        str,
+        typer.Option(
+            "--http-read-timeout",
+            metavar="DURATION",
+            help="Close a connection that takes longer to send its request or to read its answer.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = "10s"
+    http_idle_timeout: Annotated[
+        str,
+        typer.Option(
+            "--http-idle-timeout",
+            metavar="DURATION",
+            help="Close a connection that sends no further request for this time.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = "1m30s"
+
+    def connection_limits(self) -> ConnectionLimits:
+        """Return the limits. Raises InputError for times that are no durations, or not above zero."""
+        from kscale.world.serve.connections import ConnectionLimits
+
+        return ConnectionLimits(
+            connections=self.http_max_connections,
+            read_timeout=positive_seconds(self.http_read_timeout, "--http-read-timeout"),
+            idle_timeout=positive_seconds(self.http_idle_timeout, "--http-idle-timeout"),
+        )
+
+
+@dataclass
+class ProcessFlags(ServerFlags):
     """What the process of every program is told. A program with another default has a subclass."""
 
     kubeconfig: Annotated[
@@ -38,51 +85,62 @@ class ProcessFlags(OptionGroup):
         typer.Option(
             "--kubeconfig",
             metavar="FILE",
-            help="How to reach the cluster; empty: KUBECONFIG, ~/.kube/config, or the service account of this pod.",
+            help="Path of the kubeconfig; empty: KUBECONFIG, ~/.kube/config, or the service account of this pod.",
             rich_help_panel=_PROCESS,
         ),
     ] = ""
     context: Annotated[
-        str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig.", rich_help_panel=_PROCESS)
+        str,
+        typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.", rich_help_panel=_PROCESS),
     ] = ""
     address: Annotated[
         str,
         typer.Option(
             "--address",
             metavar="HOST:PORT",
-            help="Where /metrics and /health-check are served; empty: nowhere.",
+            help="Address that serves /metrics and /health-check; empty: none.",
             rich_help_panel=_PROCESS,
         ),
     ] = ":8085"
     tls_cert_file: Annotated[
         str,
         typer.Option(
-            "--tls-cert-file", metavar="FILE", help="Serve over TLS; may be replaced.", rich_help_panel=_PROCESS
+            "--tls-cert-file",
+            metavar="FILE",
+            help="Certificate file; with it, metrics are served over TLS. The file may be replaced at any time.",
+            rich_help_panel=_PROCESS,
         ),
     ] = ""
     tls_private_key_file: Annotated[
-        str, typer.Option("--tls-private-key-file", metavar="FILE", help="Its key.", rich_help_panel=_PROCESS)
+        str,
+        typer.Option(
+            "--tls-private-key-file",
+            metavar="FILE",
+            help="File of the certificate's private key.",
+            rich_help_panel=_PROCESS,
+        ),
     ] = ""
     verbosity: Annotated[
-        int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Logs; 4: with details.", rich_help_panel=_PROCESS)
+        int,
+        typer.Option(
+            "--v", "-v", metavar="LEVEL", min=0, help="Verbosity of the logs; 4 adds details.", rich_help_panel=_PROCESS
+        ),
     ] = 0
     logtostderr: Annotated[
         bool,
-        typer.Option(
-            "--logtostderr/--no-logtostderr", help="Logs go to stderr, and nowhere else.", rich_help_panel=_PROCESS
-        ),
+        typer.Option("--logtostderr/--no-logtostderr", help="Write logs to stderr only.", rich_help_panel=_PROCESS),
     ] = True
     stderrthreshold: Annotated[
         str,
         typer.Option(
             "--stderrthreshold",
             metavar="LEVEL",
-            help="INFO, WARNING, ERROR or FATAL: logs from there on; or 0 to 3.",
+            help="Lowest severity that is logged: INFO, WARNING, ERROR or FATAL, or 0 to 3.",
             rich_help_panel=_PROCESS,
         ),
     ] = "INFO"
     log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="One line a thing.", rich_help_panel=_PROCESS)
+        str, typer.Option("--log-format", metavar="text|json", help="Format of the logs.", rich_help_panel=_PROCESS)
     ] = "text"
     dry_run: Annotated[
         bool,
@@ -92,6 +150,70 @@ class ProcessFlags(OptionGroup):
             rich_help_panel=_PROCESS,
         ),
     ] = False
+    kube_api_max_response_bytes: Annotated[
+        int,
+        typer.Option(
+            "--kube-api-max-response-bytes",
+            metavar="BYTES",
+            min=1 << 16,
+            help="Largest response of an API server, decompressed; also the events of a watch that wait.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 256 << 20
+    kube_api_max_line_bytes: Annotated[
+        int,
+        typer.Option(
+            "--kube-api-max-line-bytes",
+            metavar="BYTES",
+            min=1 << 12,
+            help="Longest line of a watch.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 16 << 20
+    kube_api_max_header_bytes: Annotated[
+        int,
+        typer.Option(
+            "--kube-api-max-header-bytes",
+            metavar="BYTES",
+            min=1 << 8,
+            help="Longest header of a response.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 16 << 10
+    kube_api_request_timeout: Annotated[
+        str,
+        typer.Option(
+            "--kube-api-request-timeout",
+            metavar="DURATION",
+            help="Time for a whole response, or for the headers of a watch.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = "1m0s"
+    kube_api_max_retry_after: Annotated[
+        str,
+        typer.Option(
+            "--kube-api-max-retry-after",
+            metavar="DURATION",
+            help="Longest Retry-After that is waited for; a longer one counts as this.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = "30s"
+
+    def limits(self) -> ServerLimits:
+        """How much is taken from an API server. Raises InputError."""
+        from kscale.world.kubernetes.transport import ServerLimits
+
+        request = go_duration(self.kube_api_request_timeout, "--kube-api-request-timeout").total_seconds()
+        if request <= 0:
+            raise InputError(Problem("must be more than 0", field="--kube-api-request-timeout"))
+        retry = go_duration(self.kube_api_max_retry_after, "--kube-api-max-retry-after").total_seconds()
+        return ServerLimits(
+            response_bytes=self.kube_api_max_response_bytes,
+            line_bytes=self.kube_api_max_line_bytes,
+            header_bytes=self.kube_api_max_header_bytes,
+            request_seconds=request,
+            retry_seconds=retry,
+        )
 
     def least_level(self) -> int:
         """What is logged at least, as Python's logging counts: 0 is all that ``-v`` lets through. Raises InputError."""
@@ -122,26 +244,40 @@ class LeaseFlags(OptionGroup):
     leader_elect: Annotated[
         bool,
         typer.Option(
-            "--leader-elect/--no-leader-elect", help="Act only while holding a lease.", rich_help_panel=_LEASE
+            "--leader-elect/--no-leader-elect", help="Act only while holding the lease.", rich_help_panel=_LEASE
         ),
     ] = True
     leader_elect_lease_duration: Annotated[
-        str, typer.Option("--leader-elect-lease-duration", help="Others wait so long before they take it.", **_TIME)
+        str,
+        typer.Option(
+            "--leader-elect-lease-duration",
+            help="Time after which another replica may take a lease that is not renewed.",
+            **_TIME,
+        ),
     ] = "15s"
     leader_elect_renew_deadline: Annotated[
-        str, typer.Option("--leader-elect-renew-deadline", help="So long renewal may fail.", **_TIME)
+        str,
+        typer.Option(
+            "--leader-elect-renew-deadline",
+            help="Time after which a leader that cannot renew its lease gives up.",
+            **_TIME,
+        ),
     ] = "10s"
     leader_elect_retry_period: Annotated[
-        str, typer.Option("--leader-elect-retry-period", help="Between two tries.", **_TIME)
+        str,
+        typer.Option("--leader-elect-retry-period", help="Wait between two tries to get or renew the lease.", **_TIME),
     ] = "2s"
     leader_elect_resource_lock: Annotated[
-        str, typer.Option("--leader-elect-resource-lock", help="leases is all there is.", rich_help_panel=_LEASE)
+        str,
+        typer.Option(
+            "--leader-elect-resource-lock", help="Kind of the lock; leases is the only one.", rich_help_panel=_LEASE
+        ),
     ] = "leases"
     leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel=_LEASE)
+        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel=_LEASE)
     ] = ""
     leader_elect_resource_namespace: Annotated[
-        str, typer.Option("--leader-elect-resource-namespace", help="Where it is.", rich_help_panel=_LEASE)
+        str, typer.Option("--leader-elect-resource-namespace", help="Namespace of the lease.", rich_help_panel=_LEASE)
     ] = "kube-system"
 
     def election(self, *, identity: str = "", namespace: str = "") -> LeaderElectionOptions | None:
@@ -176,3 +312,11 @@ def go_duration(text: str, flag: str) -> timedelta:
         return timedelta_of(parse_duration(text))
     except ValueError as error:
         raise InputError(Problem(f'invalid argument "{text}": {error}', field=flag)) from None
+
+
+def positive_seconds(text: str, flag: str) -> float:
+    """Return the seconds of a duration above zero. Raises InputError."""
+    seconds = go_duration(text, flag).total_seconds()
+    if seconds <= 0:
+        raise InputError(Problem(f'invalid argument "{text}": a time above zero is expected', field=flag))
+    return seconds

@@ -16,6 +16,7 @@ from kscale.cli.options import OptionGroup, fields
 from kscale.cli.words import plural
 from kscale.effects import Moment, QueryPrometheus, moment
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
@@ -40,7 +41,8 @@ class PrometheusFlags(OptionGroup):
         typer.Option(
             "--prometheus-url",
             metavar="URL",
-            help="Ask this one, or Thanos, Mimir (.../prometheus), VictoriaMetrics, for what was.",
+            help="URL of Prometheus, or of Thanos, Mimir (.../prometheus) or VictoriaMetrics, to read "
+            "the history from.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
@@ -49,7 +51,7 @@ class PrometheusFlags(OptionGroup):
         typer.Option(
             "--prometheus-header",
             metavar="NAME:VALUE",
-            help="A header of each question, such as X-Scope-OrgID:team. Repeatable.",
+            help="HTTP header of each query, such as X-Scope-OrgID:team. Repeatable.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -58,25 +60,33 @@ class PrometheusFlags(OptionGroup):
         typer.Option(
             "--prometheus-bearer-token-file",
             metavar="FILE",
-            help="Who asks; read for each question.",
+            help="File that contains the bearer token for Prometheus; it is read for each query.",
             rich_help_panel=_PANEL,
         ),
     ] = None
     prometheus_insecure: Annotated[
         bool,
-        typer.Option("--prometheus-insecure", help="Its certificate is not looked at.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--prometheus-insecure", help="Do not verify Prometheus's TLS certificate.", rich_help_panel=_PANEL
+        ),
     ] = False
     history_length: Annotated[
-        str | None, typer.Option("--history-length", help="How far back (default 8d).", rich_help_panel=_PANEL)
+        str | None,
+        typer.Option("--history-length", help="Length of the history to load (default 8d).", rich_help_panel=_PANEL),
     ] = None
     history_resolution: Annotated[
         str | None,
-        typer.Option("--history-resolution", help="From value to value (default 5m).", rich_help_panel=_PANEL),
+        typer.Option(
+            "--history-resolution", help="Time between two samples of the history (default 5m).", rich_help_panel=_PANEL
+        ),
     ] = None
     prometheus_concurrency: Annotated[
         int | None,
         typer.Option(
-            "--prometheus-concurrency", min=1, help="Questions at a time (default 4).", rich_help_panel=_PANEL
+            "--prometheus-concurrency",
+            min=1,
+            help="Number of queries in flight at a time (default 4).",
+            rich_help_panel=_PANEL,
         ),
     ] = None
     prometheus_budget: Annotated[
@@ -84,7 +94,7 @@ class PrometheusFlags(OptionGroup):
         typer.Option(
             "--prometheus-budget",
             metavar="BYTES",
-            help="More answers than this end it (default 4Gi).",
+            help="Maximum size of all answers together (default 4Gi).",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -141,7 +151,7 @@ class PrometheusFlags(OptionGroup):
             if file is None:
                 return ""
             try:
-                return authorization(bearer_token=file.read_text(encoding="utf-8").strip())
+                return authorization(bearer_token=read_file(file).decode().strip())
             except (OSError, UnicodeDecodeError) as error:
                 text = getattr(error, "strerror", None) or str(error)
                 raise InputError(Problem(text, str(file), field="--prometheus-bearer-token-file")) from None

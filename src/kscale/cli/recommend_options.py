@@ -97,10 +97,10 @@ class History(OptionGroup):
         typer.Option("--label-map", metavar="A=B,...", help="Other names of columns or labels, e.g. pod=pod_name."),
     ] = None
     time_unit: Annotated[
-        str | None, typer.Option("--time-unit", help="Of times that are numbers: s (the default), ms, us, ns.")
+        str | None, typer.Option("--time-unit", help="Unit of times that are numbers: s (the default), ms, us, ns.")
     ] = None
     metric: Annotated[
-        Metric | None, typer.Option("--metric", help="What Prometheus's series are of whose names do not say it.")
+        Metric | None, typer.Option("--metric", help="Resource of Prometheus series whose names do not say it.")
     ] = None
     now: Annotated[
         str, typer.Option("--now", metavar="TIME", help="The moment asked about (RFC 3339); default: the last sample.")

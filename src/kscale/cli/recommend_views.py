@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,11 +14,14 @@ import typer
 
 from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, View
 from kscale.cli.recommend_options import Quality, Shape
+from kscale.cli.terminal import Terminal
 from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
+from kscale.files import replacing
 from kscale.views import Tone
 from kscale.vpa.advice.manifests import patch_of, vpa_of
 from kscale.vpa.advice.records import ContainerAdvice, PackedPools, RecommendationReport, ResourceAdvice
+from kscale.vpa.controllers import WELL_KNOWN
 
 __all__ = ["Advice", "ShowAdvice", "view_of"]
 
@@ -75,7 +79,7 @@ class ShowAdvice(Show):
             return self._emit(answer)
         stdout = self.terminal.stdout
         try:
-            with self.output_file.open("w", encoding="utf-8") as file:
+            with replacing(self.output_file) as raw, io.TextIOWrapper(raw, encoding="utf-8") as file:
                 self.terminal.stdout = file
                 return self._emit(answer)
         except OSError as error:
@@ -87,7 +91,7 @@ class ShowAdvice(Show):
         if self.output in (Shape.VPA, Shape.PATCH):
             import yaml
 
-            documents = list(_objects(cast("Advice", answer), self.output))
+            documents = list(_objects(cast("Advice", answer), self.output, self.terminal))
             yaml.safe_dump_all(documents, self.terminal.stdout, sort_keys=False)
             return answer.exit_code
         if self.output is Shape.CSV and isinstance(answer.record, RecommendationReport):  # one of several is a table
@@ -104,13 +108,15 @@ def _by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]
         yield list(group)
 
 
-def _objects(answer: Advice, shape: Shape) -> Iterator[dict[str, Any]]:
+def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[str, Any]]:
     for group in _by_workload(cast("RecommendationReport", answer.record)):
         first = group[0]
         own = None if first.implied else answer.own.get((first.namespace, first.vpa))
         found = vpa_of(group, own) if shape is Shape.VPA else patch_of(group)
         if found is not None:
             yield found
+        elif shape is Shape.PATCH and first.workload.partition("/")[0] not in WELL_KNOWN:
+            terminal.warn(f"no patch for {first.workload} in {first.namespace}: a patch would replace its containers")
 
 
 def _write_csv(record: RecommendationReport, file: Any) -> None:

@@ -36,6 +36,12 @@ COMMANDS: tuple[Entry, ...] = (
         "Autoscalers",
     ),
     Entry(
+        "vpa",
+        "kscale.cli.commands.vpa",
+        "What would the VPA's updater and admission do, and why they leave pods alone.",
+        "Autoscalers",
+    ),
+    Entry(
         "simulate",
         "kscale.cli.commands.simulate",
         "Autoscalers in a simulated cluster: cost, waiting pods, and what they did.",

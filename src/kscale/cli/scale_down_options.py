@@ -25,111 +25,176 @@ class ScaleDownFlags(OptionGroup):
     """Fields are named as those of :class:`kscale.ca.AutoscalingOptions`; None = the default of the profile."""
 
     profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME", help="Whose decision: current, or legacy for release 1.3.")
+        str, typer.Option("--profile", metavar="NAME", help="Release to decide as: current, or legacy for release 1.3.")
     ] = "current"
     scale_down_utilization_threshold: Annotated[
         float | None,
-        typer.Option("--scale-down-utilization-threshold", min=0, help="Nodes above this share are not looked at."),
+        typer.Option(
+            "--scale-down-utilization-threshold",
+            min=0,
+            help="Utilization up to which a node is considered for removal.",
+        ),
     ] = None
     scale_down_gpu_utilization_threshold: Annotated[
         float | None,
-        typer.Option("--scale-down-gpu-utilization-threshold", min=0, help="The same for nodes with GPUs."),
+        typer.Option(
+            "--scale-down-gpu-utilization-threshold",
+            min=0,
+            help="GPU utilization up to which a node with GPUs is considered for removal.",
+        ),
     ] = None
     ignore_daemonsets_utilization: Annotated[
         bool | None,
         typer.Option(
             "--ignore-daemonsets-utilization/--no-ignore-daemonsets-utilization",
-            help="DaemonSet pods count neither as used nor as available.",
+            help="Leave DaemonSet pods out of a node's utilization.",
         ),
     ] = None
     ignore_mirror_pods_utilization: Annotated[
         bool | None,
         typer.Option(
-            "--ignore-mirror-pods-utilization/--no-ignore-mirror-pods-utilization", help="The same for mirror pods."
+            "--ignore-mirror-pods-utilization/--no-ignore-mirror-pods-utilization",
+            help="Leave mirror pods out of a node's utilization.",
         ),
     ] = None
     scale_down_unneeded_time: Annotated[
-        str | None, typer.Option("--scale-down-unneeded-time", help="How long a node must be unneeded.", **_TIME)
+        str | None,
+        typer.Option(
+            "--scale-down-unneeded-time", help="How long a node must be unneeded before it is deleted.", **_TIME
+        ),
     ] = None
     scale_down_unready_time: Annotated[
-        str | None, typer.Option("--scale-down-unready-time", help="The same for a node that is not ready.", **_TIME)
+        str | None,
+        typer.Option(
+            "--scale-down-unready-time",
+            help="How long a node that is not ready must be unneeded before it is deleted.",
+            **_TIME,
+        ),
     ] = None
     scale_down_unready_enabled: Annotated[
         bool | None,
         typer.Option(
-            "--scale-down-unready-enabled/--no-scale-down-unready-enabled", help="Nodes that are not ready may go."
+            "--scale-down-unready-enabled/--no-scale-down-unready-enabled",
+            help="Also delete unneeded nodes that are not ready.",
         ),
     ] = None
     scale_down_delay_after_add: Annotated[
-        str | None, typer.Option("--scale-down-delay-after-add", help="Nothing goes so soon after a scale-up.", **_TIME)
+        str | None,
+        typer.Option(
+            "--scale-down-delay-after-add", help="Time after a scale-up during which no node is deleted.", **_TIME
+        ),
     ] = None
     scale_down_delay_after_delete: Annotated[
-        str | None, typer.Option("--scale-down-delay-after-delete", help="... after a node was deleted.", **_TIME)
+        str | None,
+        typer.Option(
+            "--scale-down-delay-after-delete",
+            help="Time after a deletion during which no further node is deleted.",
+            **_TIME,
+        ),
     ] = None
     scale_down_delay_after_failure: Annotated[
-        str | None, typer.Option("--scale-down-delay-after-failure", help="... after a deletion failed.", **_TIME)
+        str | None,
+        typer.Option(
+            "--scale-down-delay-after-failure",
+            help="Time after a failed deletion during which no node is deleted.",
+            **_TIME,
+        ),
     ] = None
     scale_down_delay_type_local: Annotated[
         bool | None,
         typer.Option(
             "--scale-down-delay-type-local/--no-scale-down-delay-type-local",
-            help="These delays hold for a node group, not for the cluster.",
+            help="Apply the delays after scale-ups and deletions to each node group instead of the whole cluster.",
         ),
     ] = None
     unremovable_node_recheck_timeout: Annotated[
         str | None,
-        typer.Option("--unremovable-node-recheck-timeout", help="A node that had to stay is left alone.", **_TIME),
+        typer.Option(
+            "--unremovable-node-recheck-timeout",
+            help="How long a node that cannot be removed is not checked again.",
+            **_TIME,
+        ),
     ] = None
     max_scale_down_parallelism: Annotated[
-        int | None, typer.Option("--max-scale-down-parallelism", min=0, help="Nodes being deleted at a time.")
+        int | None,
+        typer.Option("--max-scale-down-parallelism", min=0, help="Maximum number of nodes that are deleted at a time."),
     ] = None
     max_drain_parallelism: Annotated[
-        int | None, typer.Option("--max-drain-parallelism", min=0, help="Of these, nodes being drained.")
+        int | None,
+        typer.Option("--max-drain-parallelism", min=0, help="Maximum number of nodes that are drained at a time."),
     ] = None
     max_empty_bulk_delete: Annotated[
         int | None,
-        typer.Option("--max-empty-bulk-delete", min=0, help="Empty nodes deleted at a time (legacy profile only)."),
+        typer.Option(
+            "--max-empty-bulk-delete",
+            min=0,
+            help="Maximum number of empty nodes that are deleted at a time (legacy profile only).",
+        ),
     ] = None
     cores_total: Annotated[
-        str | None, typer.Option("--cores-total", metavar="MIN:MAX", help="Cores that the cluster keeps.")
+        str | None,
+        typer.Option(
+            "--cores-total", metavar="MIN:MAX", help="Minimum number of cores that scale-down leaves in the cluster."
+        ),
     ] = None
     memory_total: Annotated[
-        str | None, typer.Option("--memory-total", metavar="MIN:MAX", help="Memory that the cluster keeps, in GiB.")
+        str | None,
+        typer.Option(
+            "--memory-total", metavar="MIN:MAX", help="Minimum GiB of memory that scale-down leaves in the cluster."
+        ),
     ] = None
     gpu_total: Annotated[
         list[str] | None,
-        typer.Option("--gpu-total", metavar="TYPE:MIN:MAX", help="GPUs that the cluster keeps. Repeatable."),
+        typer.Option(
+            "--gpu-total",
+            metavar="TYPE:MIN:MAX",
+            help="Minimum number of GPUs that scale-down leaves in the cluster. Repeatable.",
+        ),
     ] = None
     skip_nodes_with_system_pods: Annotated[
         bool | None,
         typer.Option(
-            "--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods", help="kube-system pods hold their node."
+            "--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods", help="Keep nodes with kube-system pods."
         ),
     ] = None
     blocking_system_pod_distruption_timeout: Annotated[
         str | None,
-        typer.Option("--blocking-system-pod-distruption-timeout", help="... until they are so old.", **_TIME),
+        typer.Option(
+            "--blocking-system-pod-distruption-timeout",
+            help="Age after which kube-system pods no longer keep their node.",
+            **_TIME,
+        ),
     ] = None
     skip_nodes_with_local_storage: Annotated[
         bool | None,
         typer.Option(
             "--skip-nodes-with-local-storage/--no-skip-nodes-with-local-storage",
-            help="Pods with local storage hold their node.",
+            help="Keep nodes with pods that use local storage.",
         ),
     ] = None
     skip_nodes_with_custom_controller_pods: Annotated[
         bool | None,
         typer.Option(
             "--skip-nodes-with-custom-controller-pods/--no-skip-nodes-with-custom-controller-pods",
-            help="Pods of controllers that are not Kubernetes' own hold their node.",
+            help="Keep nodes with pods whose controller is not one of Kubernetes' own.",
         ),
     ] = None
     min_replica_count: Annotated[
         int | None, typer.Option("--min-replica-count", min=0, help="Pods of smaller ReplicaSets hold their node.")
     ] = None
+    capacity_buffer_pod_injection_enabled: Annotated[
+        bool | None,
+        typer.Option(
+            "--capacity-buffer-pod-injection-enabled/--no-capacity-buffer-pod-injection-enabled",
+            help="Pods of CapacityBuffers that are ready, and pending pods, take the room that they find.",
+        ),
+    ] = None
     expendable_pods_priority_cutoff: Annotated[
         int | None,
-        typer.Option("--expendable-pods-priority-cutoff", help="Pods of lower priority count as not there."),
+        typer.Option(
+            "--expendable-pods-priority-cutoff",
+            help="Priority below which pods neither cause a scale-up nor keep a node.",
+        ),
     ] = None
 
     def options(self) -> AutoscalingOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kscale.cli.output import Cell, Column, Table, View
@@ -12,8 +12,9 @@ from kscale.cli.words import plural, pods
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.ca.scale_up.records import ExpanderScore, PendingPods, ScaleUpChoice
+    from kscale.capacity.loop_groups import StartingNodes
 
-__all__ = ["scale_up_view"]
+__all__ = ["scale_up_view", "starting_hints"]
 
 SHOWN = 20
 _COLUMNS = (
@@ -29,7 +30,9 @@ _COLUMNS = (
 _LEFT = (Column("PODS", "right"), Column("STILL PENDING"), Column("WHY"))
 
 
-def scale_up_view(plan: ScaleUpPlan, explain: str, *, all_groups: bool, unlimited: Iterable[str] = ()) -> View:
+def scale_up_view(
+    plan: ScaleUpPlan, explain: str, *, all_groups: bool, unlimited: Iterable[str] = (), hints: Sequence[str] = ()
+) -> View:
     """``explain`` is the command line that explains a pod, without the pod; ``unlimited``: groups of unknown bounds."""
     shown = [choice for choice in plan.options if all_groups or choice.nodes or choice.skipped]
     tables = [
@@ -41,31 +44,73 @@ def scale_up_view(plan: ScaleUpPlan, explain: str, *, all_groups: bool, unlimite
     return View(
         headline=_headline(plan),
         tables=tables,
-        footer=_footer(plan, explain, unlimited),
+        footer=[*_footer(plan, explain, unlimited), *hints],
         names=[
             f"nodegroup/{name}" for name in dict.fromkeys(info.group for info in (*plan.scale_ups, *plan.min_sizes))
         ],
     )
 
 
+def starting_hints(starting: Mapping[str, StartingNodes]) -> list[str]:
+    """What to say of groups that grow while some of their nodes may still be starting, if no state is given."""
+    hints = []
+    for name, found in starting.items():
+        more = ", ..." if len(found.young) > 3 else ""
+        parts = [f"{', '.join(found.young[:3])}{more} just came"] if found.young else []
+        parts += [f"{found.missing:,} not registered yet"] if found.missing else []
+        hints.append(
+            f"Nodes of {name} may still be starting ({'; '.join(parts)}). An autoscaler that asked for them waits for "
+            "them; here --state FILE tells what was asked for, and --save-state keeps it for the next run."
+        )
+        hints += [
+            f"If the taint {key} goes away once a node has started: --flag startup-taint={key}" for key in found.taints
+        ]
+    return hints
+
+
 def _headline(plan: ScaleUpPlan) -> str:
     if plan.error is not None:
         return f"The scale-up fails: {plan.error.message}"
-    total = plan.lists.asked
+    asked = plan.lists.asked - plan.fake_pods.asked
+    total = _total(plan, pods(asked) if asked else "", plan.fake_pods.asked)
     if plan.scale_ups:
         parts = [f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.scale_ups]
         balanced = ", balanced" if len(parts) > 1 else ""
         nodes = f"{plan.new_nodes:,} {plural('node', plan.new_nodes)}{balanced}"
         helped = len(plan.triggered) - len(plan.beyond_limits)
-        return f"Scale up {' and '.join(parts)} ({nodes}) for {helped:,} of {pods(total)}."
+        whom = _total(
+            plan, f"{helped:,} of {pods(asked)}" if asked else "", plan.fake_pods.asked, plan.fake_pods.helped
+        )
+        return f"Scale up {' and '.join(parts)} ({nodes}) for {whom}."
+    if plan.min_sizes and plan.result == "ScaleUpNotNeeded":
+        return f"No pod needs a scale-up. Raised to their minimum size: {_raised(plan)}."
+    if plan.pending and all(found.pods[0] in plan.requests for found in plan.pending):
+        requests = ", ".join(dict.fromkeys(plan.requests[found.pods[0]] for found in plan.pending))
+        return f"No capacity for ProvisioningRequest {requests} ({total})."
     return {
         "ScaleUpNotNeeded": "No scale-up is needed.",
         "ScaleUpNotTried": f"No scale-up is tried. {_untried(plan)}",
-        "ScaleUpInCooldown": f"No scale-up yet: {pods(total)} so new that more may be on their way."
+        "ScaleUpInCooldown": f"No scale-up yet: {total} so new that more may be on their way."
         if plan.scale_down_disabled
-        else f"No scale-up for {pods(total)}: there was no time for others, and this loop is for scale-down.",
-        "ScaleUpLimitedByMaxNodesTotal": f"No scale-up for {pods(total)}: the cluster has all the nodes it may have.",
-    }.get(plan.result, f"No node group can grow for {pods(total)}.")
+        else f"No scale-up for {total}: there was no time for others, and this loop is for scale-down.",
+        "ScaleUpLimitedByMaxNodesTotal": f"No scale-up for {total}: the cluster has all the nodes it may have.",
+    }.get(plan.result, f"No node group can grow for {total}.")
+
+
+def _total(plan: ScaleUpPlan, real: str, fake: int, helped: int | None = None) -> str:
+    """Real pods, and by their number those that nobody has made."""
+    if not fake:
+        return real or pods(0)
+    kinds = plan.fake_pods
+    what = "that nobody has made" if kinds.missing else "of capacity buffers"
+    if kinds.missing and not kinds.buffers:
+        what = "that controllers have yet to make"
+    count = pods(fake) if helped is None else f"{helped:,} of {pods(fake)}"
+    return f"{real} and {count} {what}" if real else f"{count} {what}"
+
+
+def _raised(plan: ScaleUpPlan) -> str:
+    return ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
 
 
 def _untried(plan: ScaleUpPlan) -> str:
@@ -92,6 +137,8 @@ def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
 def _score(score: ExpanderScore) -> str:
     if score.score is None:
         return f"{score.expander} {score.not_finite or score.note}".rstrip()
+    if score.expander == "priority":  # upstream's priorities, the highest of which wins; the score is negated
+        return f"priority {-score.score:.0f}"
     text = f"{score.expander} {score.score:.3f}"
     parts = score.parts
     if {"all_nodes_price", "pods_price", "suppressed"} <= parts.keys():
@@ -120,17 +167,20 @@ def _matrix(plan: ScaleUpPlan) -> Table:
 def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[str]:
     lists, footer = plan.lists, []
     if lists.on_existing:
+        real = lists.on_existing - plan.fake_pods.existing
         needs = "needs no new node: it fits" if lists.on_existing == 1 else "need no new node: they fit"
-        footer.append(f"{pods(lists.on_existing)} {needs} on nodes that exist or are coming.")
+        whom = _total(plan, pods(real) if real else "", plan.fake_pods.existing)
+        footer.append(f"{whom} {needs} on nodes that exist or are coming.")
     if plan.upcoming:
         coming = ", ".join(f"{name} {count:,}" for name, count in plan.upcoming.items())
         footer.append(f"Nodes that are coming already: {coming}.")
+    for name, details in plan.not_similar.items():
+        footer.append(f"{name} is not similar to {plan.chosen} and shares no new nodes: {'; '.join(details)}.")
     if plan.created_groups:
         made = ", ".join(name for each in plan.created_groups for name in (each.main, *each.extra))
         footer.append(f"Groups that would be made: {made}.")
-    if plan.min_sizes:
-        raised = ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
-        footer.append(f"Raised to their minimum size: {raised}.")
+    if plan.min_sizes and (plan.scale_ups or plan.result != "ScaleUpNotNeeded"):
+        footer.append(f"Raised to their minimum size: {_raised(plan)}.")
     if plan.beyond_limits:
         asked = sum(done.best.node_count for done in plan.rounds if done.best is not None)
         footer.append(
@@ -138,7 +188,9 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
             f"{plan.new_nodes:,} of the {asked:,} nodes asked for. Upstream says that they triggered the scale-up, too."
         )
     if plan.pending:
-        footer.append(f"Still pending: {pods(plan.pending_count)}: {explain} {shlex.quote(plan.pending[0].pods[0])}")
+        named = next((found.pods[0] for found in plan.pending if found.pods[0] not in plan.requests), None)
+        how = "" if named is None else f": {explain} {shlex.quote(named)}"
+        footer.append(f"Still pending: {pods(sum(len(found.pods) for found in plan.pending))}{how or '.'}")
     for count, why in (
         (lists.ignored, "gated, or the scheduler has not called them unschedulable (--bypassed-scheduler-name)"),
         (lists.expendable, "so low a priority that no node is added for them"),
@@ -153,5 +205,5 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     if grown:
         footer.append(f"How large {' and '.join(grown)} may become is not known: no limit was applied.")
     if plan.unmodelled:
-        footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
+        footer.append(f"Not judged: {', '.join(plan.unmodelled)}.")
     return footer

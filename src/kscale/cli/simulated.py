@@ -30,7 +30,7 @@ class WorldFlags(OptionGroup):
         typer.Option(
             "--world",
             metavar="live|simulated",
-            help="A cluster, or a simulated one in virtual time: what it did there is told at the end.",
+            help="Run on a cluster, or on a simulated one in virtual time, which prints what happened at the end.",
             rich_help_panel=_PANEL,
         ),
     ] = "live"
@@ -39,7 +39,7 @@ class WorldFlags(OptionGroup):
         typer.Option(
             "--scenario",
             metavar="FILE",
-            help="What is simulated (kscale simulate); empty: a shop that comes with kscale.",
+            help="Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.",
             rich_help_panel=_PANEL,
         ),
     ] = ""

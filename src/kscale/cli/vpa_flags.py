@@ -8,24 +8,21 @@ from typing import Annotated, Final
 
 import typer
 
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED
+from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
 from kscale.cli.options import OptionGroup
 
-__all__ = ["COMMON", "OFF", "PANEL", "REFUSED", "Address", "ApiFlags", "LeaderElect", "LeaseName"]
+__all__ = ["COMMON", "IDLE", "PANEL", "Address", "ApiFlags", "LeaderElect", "LeaseName"]
 
 PANEL: Final = "Vertical Pod Autoscaler"
 COMMON: Final[Mapping[str, str]] = {
-    "vpa_object_namespace": "Only this namespace; empty: all.",
-    "ignored_vpa_object_namespaces": "Not these namespaces.",
-    "feature_gates": "PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha: all off by default.",
+    "vpa_object_namespace": "Only read VPAs in this namespace; empty: in all namespaces.",
+    "ignored_vpa_object_namespaces": "Ignore VPAs in these namespaces.",
+    "feature_gates": "Feature gates: PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha. All are off by default.",
 }
 """Fields of all option structs, and what they say."""
 
-REFUSED: Final[Mapping[str, str]] = {"profiling": "there is no pprof here", **KLOG_REFUSED}
-"""Flags of upstream's programs that have an effect there, and would have none here."""
-
-OFF: Final = frozenset({"profiling"}) | KLOG_OFF
-"""Switches among them that are off by default."""
+IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "profiling"), **KLOG_IDLE}
+"""Flags of upstream's programs that have an effect there, and none here."""
 
 
 _PROCESS: Final = "Process"
@@ -35,15 +32,17 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help="Where /metrics and /health-check are served; empty: nowhere.",
+        help="Address that serves /metrics and /health-check; empty: none.",
         rich_help_panel=_PROCESS,
     ),
 ]
 LeaderElect = Annotated[
     bool,
-    typer.Option("--leader-elect/--no-leader-elect", help="Act only while holding a lease.", rich_help_panel=_LEASE),
+    typer.Option("--leader-elect/--no-leader-elect", help="Act only while holding the lease.", rich_help_panel=_LEASE),
 ]
-LeaseName = Annotated[str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel=_LEASE)]
+LeaseName = Annotated[
+    str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel=_LEASE)
+]
 
 
 @dataclass
@@ -51,8 +50,16 @@ class ApiFlags(OptionGroup):
     """How much is asked of the API server."""
 
     kube_api_qps: Annotated[
-        float, typer.Option("--kube-api-qps", help="Requests a second; below 0: any.", rich_help_panel=_PROCESS)
+        float,
+        typer.Option(
+            "--kube-api-qps",
+            help="Maximum number of requests to the API server per second; negative: no limit.",
+            rich_help_panel=_PROCESS,
+        ),
     ] = 50.0
     kube_api_burst: Annotated[
-        int, typer.Option("--kube-api-burst", help="So many at once.", rich_help_panel=_PROCESS)
+        int,
+        typer.Option(
+            "--kube-api-burst", help="Maximum number of requests to the API server at once.", rich_help_panel=_PROCESS
+        ),
     ] = 100

@@ -9,7 +9,7 @@ from typing import Final
 
 from kscale.drivers.horizontal import HorizontalController
 from kscale.effects import InBackground, Moment, Progress, Steps
-from kscale.hpa.batch import reconcile_all
+from kscale.hpa.batch import Refresh, reconcile_all
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.pod_index import PodIndex
@@ -24,11 +24,12 @@ class Apart:
     """Those of a ``controller`` that are slow: of which a question or a write took longer than a sync period.
 
     All that are due are decided together, one batch after the other, however long each waits for its answers. Who waits
-    for none of them that long any more is slow no longer, whoever else is. Single owner, as the controller.
+    for none of them that long any more is slow no longer, whoever else is. ``refresh`` reads their objects again once
+    they have their answers. Single owner, as the controller.
     """
 
-    def __init__(self, controller: HorizontalController) -> None:
-        self._controller = controller
+    def __init__(self, controller: HorizontalController, refresh: Refresh | None = None) -> None:
+        self._controller, self._refresh = controller, refresh
         self._slow: set[str] = set()
         self._clock_sets = 0
         self.looked_at: Moment | None = None
@@ -103,13 +104,16 @@ class Apart:
             selectors=controller.selectors,
             mapper=mapper,
             slow_after=controller.options.sync_period_ns,
+            refresh=self._refresh,
         )
         ended = yield from progress.clock()
         self.looked_at = None
         keys = [hpa.key for hpa in hpas]
         self._slow.difference_update({*keys}.difference(found.slow))
         if clock_sets == self._clock_sets:
-            controller.done_all(found, now=ended, ended=ended)
+            controller.done_all(found, ended=ended)
+            for key in found.gone:
+                controller.left_alone(key, now=ended)
         else:  # what it would remember is of another time
             for key in keys:
                 controller.left_alone(key, now=ended)

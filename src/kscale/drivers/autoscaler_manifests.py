@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -150,8 +151,10 @@ def admission_manifests(
     replicas: int = 1,
     secret: str = "vpa-tls-certs",
     keys: str = "upstream",
+    callers: Sequence[str] = (),
 ) -> list[ApiObject]:
-    """The objects of the admission controller. ``secret``: with its certificate, under the names of
+    """The objects of the admission controller. ``callers``: the networks (CIDR) of the API servers, from which alone
+    the webhook may be reached; empty: from anywhere. ``secret``: with its certificate, under the names of
     :data:`CERTIFICATES`; ``keys`` ``cert-manager``: an issuer and a certificate that fill it are among the objects.
     ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service has the name of ``webhook_service``, and
     leads to ``port``."""
@@ -159,7 +162,9 @@ def admission_manifests(
     files = [f"--{flag}={_FILES}/{key}" for flag, key in CERTIFICATES[keys].items()]
     more = ["--reload-cert", f"--webhook-service={name}", *files, *flags]
     ports = {"webhook": int(options.get("port", _WEBHOOK_PORT))}
-    found = _program("vpa-admission", more, options, replicas, ports, {"tls-certs": (_FILES, secret)})
+    found = replace(
+        _program("vpa-admission", more, options, replicas, ports, {"tls-certs": (_FILES, secret)}), callers=callers
+    )
     here = {"namespace": namespace, "labels": found.labels}
     spec = {"selector": found.chosen, "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}]}
     before: list[ApiObject] = []

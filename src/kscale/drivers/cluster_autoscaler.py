@@ -31,6 +31,7 @@ from kscale.ca.static_autoscaler.steady import (
     moments_of_nodes,
     next_difference,
     repeated,
+    waiting_system_pods,
 )
 from kscale.ca.status_config_map import status_text, write_status
 from kscale.drivers.debugging_snapshot import went_by
@@ -323,7 +324,13 @@ class ClusterAutoscaler:
         if self._moments[0] is not columns:
             self._moments = columns, moments_of_nodes(columns.objects)
         return next_difference(
-            self.state, self._moments[1], report.groups, self.options, begun=self._begun, now=last.begun
+            self.state,
+            self._moments[1],
+            report.groups,
+            self.options,
+            begun=self._begun,
+            now=last.begun,
+            system_pods=waiting_system_pods(last.snapshot),
         )
 
     def repeat(self, now: Moment) -> Moment | None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 import ssl
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 from kscale.drivers.expander_protocol import METHOD, Question, answer_of
 from kscale.effects import ApiError
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.world.certificates import load_pair
 from kscale.world.protocols import Ranker
 from kscale.world.rpc import MOST_BYTES, RpcServer, grpc_library
@@ -85,6 +85,6 @@ def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_file(path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path)) from None

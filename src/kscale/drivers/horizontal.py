@@ -7,7 +7,10 @@ with :meth:`HorizontalController.state`, hands the record back, and sleeps until
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -23,6 +26,9 @@ from kscale.hpa.state import ControllerState, HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
 
 __all__ = ["HorizontalController", "Tombstone"]
+
+
+_SHARE: Final = 10  # of a sync period, by which HPAs wait for each other
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +50,16 @@ class HorizontalController:
     ``queue_metrics`` what upstream's queue counts; the rest of upstream's metrics is observed by reconciles. ``kept``:
     what is remembered of each.
 
-    ``aligned``: HPAs come up again at whole multiples of the sync period (half a period to one and a half after they
-    were done), so that many can be reconciled together. Single owner: not for use from several threads at once.
+    An HPA comes up again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
+    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at a whole multiple of
+    the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays on
+    round numbers. Single owner: not for use from several threads at once.
     """
 
     __slots__ = (
         "_aligned",
         "_queue",
+        "_within",
         "_workers",
         "kept",
         "num_horizontal_pod_autoscalers",
@@ -59,7 +68,12 @@ class HorizontalController:
     )
 
     def __init__(
-        self, options: HPAOptions | None = None, state: ControllerState | None = None, *, aligned: bool = False
+        self,
+        options: HPAOptions | None = None,
+        state: ControllerState | None = None,
+        *,
+        together: bool = False,
+        aligned: bool = False,
     ) -> None:
         self.options = options or HPAOptions()
         self.selectors = SelectorStore()
@@ -67,6 +81,7 @@ class HorizontalController:
         self._workers = self.options.workers
         self._queue = WorkQueue("horizontalpodautoscaler")
         self._aligned = aligned
+        self._within = self.options.sync_period_ns // _SHARE if together or aligned else 0
         self.kept = KeptStates(state.hpas if state is not None else None)
 
     def clock_set(self, by: int) -> None:
@@ -169,14 +184,29 @@ class HorizontalController:
             self._add_rate_limited(key, time)
         self._queue.done(key, time)
 
-    def done_all(self, found: Reconciled, *, now: datetime | Moment, ended: datetime | Moment) -> None:
-        """A batch that was begun ``now`` has ended, and found this; those that it had no time for are due at once."""
-        due, over = self._next_sync(moment(now)), moment(ended, "ended")
+    def done_all(self, found: Reconciled, *, ended: datetime | Moment) -> None:
+        """A batch has ended, and found this. Each HPA comes up again a period after its own reconcile ended; those that
+        there was no time for are due at once."""
+        over = moment(ended, "ended")
         self.kept.put(found.keys, found.histories, found.rest)
-        self._queue.done_until(found.keys, due, over)
+        for keys, end in self._by_end(found):
+            self._queue.done_until(keys, self._next_sync(end), over, within=self._within)
         for key in found.unfinished:
             self._queue.add(key, over)
             self._queue.done(key, over)
+
+    def _by_end(self, found: Reconciled) -> list[tuple[Sequence[str], Moment]]:
+        """Group the keys of a batch by when they ended: (keys that ended about the same time, the last of them)."""
+        quick = found.at + self._within
+        ends = sorted((end, key) for key, end in found.ends.items() if end > quick)
+        slow = {key for _, key in ends}
+        first = [key for key in found.keys if key not in slow] if slow else found.keys
+        groups = [(first, max([found.at, *(end for end in found.ends.values() if end <= quick)]))] if first else []
+        while ends:
+            count = bisect_right(ends, (ends[0][0] + self._within,), key=lambda each: each[:1])
+            groups.append(([key for _, key in ends[:count]], ends[count - 1][0]))
+            del ends[:count]
+        return groups
 
     def left_alone(self, key: str, *, now: datetime | Moment) -> None:
         """A key was taken, and nothing was done; it comes up again after a sync period."""
@@ -185,13 +215,12 @@ class HorizontalController:
         self._queue.done(key, time)
 
     def _add_rate_limited(self, key: str, now: Moment) -> None:
-        self._queue.add_after(key, self._next_sync(now))
+        # Twice: what was written of an HPA comes back as a change just after its reconcile ended.
+        self._queue.add_after(key, self._next_sync(now), within=2 * self._within)
 
-    def _next_sync(self, now: Moment) -> Moment:
-        """When a key comes up again that was worked on."""
+    def _next_sync(self, ended: Moment) -> Moment:
         period = self.options.sync_period_ns
-        due = now + period
-        return (due + period // 2) // period * period if self._aligned else due
+        return -((self._within - ended - period) // period) * period if self._aligned else ended + period
 
 
 def _names(hpa: Seen) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from kscale.drivers.apart import CANNOT_BE_RECONCILED, Apart
@@ -26,10 +27,11 @@ from kscale.effects import (
     Moment,
     Observation,
     Progress,
+    ReadStores,
     Steps,
     moment,
 )
-from kscale.hpa.batch import Reconciled, reconcile_all
+from kscale.hpa.batch import CurrentObjects, Reconciled, reconcile_all
 from kscale.hpa.decided_rows import is_as_left
 from kscale.hpa.gathering import are_usual
 from kscale.hpa.metrics import METRICS, NUM_HPAS
@@ -91,7 +93,8 @@ class HorizontalAutoscaler:
     - ``manager``: the name under which this process writes. While another has written the status of an HPA within the
       last four sync periods (:class:`~kscale.drivers.rivals.Rivals`), nothing is done about it, unless ``take_over``;
     - ``state``: what an earlier one remembered;
-    - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do.
+    - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do;
+    - ``aligned``: rounds begin at whole multiples of the sync period: live ones do not.
     """
 
     name = NAME
@@ -105,9 +108,10 @@ class HorizontalAutoscaler:
         take_over: bool = False,
         state: ControllerState | None = None,
         repeats: bool = False,
+        aligned: bool = False,
     ) -> None:
         self.options = options or HPAOptions()
-        self.controller = HorizontalController(self.options, state, aligned=True)
+        self.controller = HorizontalController(self.options, state, together=not aligned, aligned=aligned)
         self.watches: Sequence[Watch] = (
             Watch(kind=_KIND, api_version="autoscaling/v2", label_selector=selector, typed=True),
             Watch(kind="Pod", api_version="v1"),
@@ -119,7 +123,7 @@ class HorizontalAutoscaler:
         self._mapper = BUILT_IN_MAPPER
         self._mapper_tick = -1
         self._rivals = Rivals(manager, self.options.sync_period_ns)
-        self._apart = Apart(self.controller)
+        self._apart = Apart(self.controller, self._read_again)
         self._repeats = repeats
         self._last: _Round | None = None
         self._before: Reconciled | None = None
@@ -175,6 +179,24 @@ class HorizontalAutoscaler:
             pods=stores.snapshot().pod_index if hpas else None,
             version=stores.resource_version(_KIND),
         )
+
+    def _read_again(self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]) -> Steps[CurrentObjects | None]:
+        """Read the objects of some HPAs as the watches have brought them by now."""
+        outcome = yield from progress.act(ReadStores(partial(self._current, hpas)))
+        found: CurrentObjects | None = outcome.value
+        return found
+
+    def _current(self, hpas: Sequence[HorizontalPodAutoscaler], stores: Stores) -> CurrentObjects:
+        scales: dict[str, Scale] = {}
+        current: list[HorizontalPodAutoscaler | None] = []
+        for known in hpas:
+            hpa = stores.get(_KIND, known.metadata.namespace, known.metadata.name)
+            current.append(hpa if isinstance(hpa, HorizontalPodAutoscaler) else None)
+            if isinstance(hpa, HorizontalPodAutoscaler):
+                scale = self._scale(stores, key := hpa.key, hpa)
+                if scale is not None:
+                    scales[key] = scale
+        return CurrentObjects(hpas=current, scales=scales, pods=stores.snapshot().pod_index)
 
     def _take_in(self) -> None:
         """What was noticed. As the last of a round this runs elsewhere than :meth:`notice`, and beside it: one after
@@ -258,10 +280,13 @@ class HorizontalAutoscaler:
                 mapper=mapper,
                 within=self.options.sync_period_ns,
                 before=self._before,
+                refresh=self._read_again,
             )
             self._before = None
-            controller.done_all(found, now=now, ended=(yield from progress.clock()))
-            self._apart.note_late(found.late, now)
+            controller.done_all(found, ended=(yield from progress.clock()))
+            for key in found.gone:  # found missing when it comes up again, as upstream has it
+                controller.left_alone(key, now=progress.now)
+            self._apart.note_late(found.late, progress.now)
             self._apart.note_slow(found.slow)
             if self._repeats and len(due) == len(by_key) and by_key.keys() <= sight.scales.keys() and not sight.gone:
                 self._last = _Round(by_key, found, found.at - now)
@@ -310,7 +335,7 @@ class HorizontalAutoscaler:
         if hpas is None or found is None:
             return None
         controller.take_all(now)
-        controller.done_all(found, now=now, ended=ended)
+        controller.done_all(found, ended=ended)
         self._last, self._changed = replace(last, hpas=hpas, found=found), {}
         return ended
 

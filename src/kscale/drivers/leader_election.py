@@ -7,6 +7,7 @@ candidates may differ. Whoever runs them should therefore answer with a clock th
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Final
 
@@ -39,6 +40,7 @@ from kscale.objects.times import micro_time
 
 __all__ = ["LEADER_METRICS", "LeaderElectionOptions", "LeaderElector"]
 
+_log = logging.getLogger(__name__)
 _API_VERSION: Final = "coordination.k8s.io/v1"
 _JITTER: Final = 1.2
 _MASTER_STATUS: Final = "leader_election_master_status"
@@ -99,12 +101,12 @@ class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class LeaderElector:
     """One candidate. Run :meth:`acquire`; when it gives True, lead, and run :meth:`renew` meanwhile; when that ends,
-    stop leading. Single owner.
+    stop leading. Single owner. What becomes of the lease, and each try that fails, is logged as client-go does.
 
     Raises :class:`~kscale.InputError` for options that upstream refuses.
     """
 
-    __slots__ = ("_lease", "_lease_seconds", "_observed_at", "_raw", "observed", "options")
+    __slots__ = ("_lease", "_lease_seconds", "_lock", "_observed_at", "_raw", "_reported", "observed", "options")
 
     def __init__(self, options: LeaderElectionOptions) -> None:
         problems = options.problems()
@@ -117,6 +119,8 @@ class LeaderElector:
         self._raw: LeaseSpec | None = None  # the last that was read: only another text is news
         self._lease: Lease | None = None
         self._lease_seconds = duration(options.lease_duration) // SECOND
+        self._lock = {"lock": f"{options.resource_namespace}/{options.resource_name}"}
+        self._reported = ""
 
     @property
     def leader(self) -> str:
@@ -141,11 +145,14 @@ class LeaderElector:
         """Tries until it leads (True), or until a wait is cut short (False)."""
         progress = Progress(now)
         yield from self._report(progress, leads=False)
-        while not (yield from self.try_acquire_or_renew(progress)):
+        _log.info("Attempting to acquire leader lease...", extra=self._lock)
+        while not (yield from self._try(progress)):
+            _log.debug("Failed to acquire lease", extra=self._lock)
             if (yield from progress.wait(duration(self.options.retry_period), jitter=_JITTER)).error is not None:
                 return False
         yield from self._tell(progress, "became leader")
         yield from self._report(progress, leads=True)
+        _log.info("Successfully acquired lease", extra=self._lock)
         return True
 
     def renew(self, now: Moment) -> StepsOf[_Asked | Wait | Within, None]:
@@ -157,6 +164,8 @@ class LeaderElector:
             if renewed and (yield from progress.wait(duration(self.options.retry_period))).error is not None:
                 break
         yield from self._report(progress, leads=False)
+        if not renewed:
+            _log.info("Failed to renew lease", extra=self._lock)
         yield from self._tell(progress, "stopped leading")
 
     def release(self, now: Moment) -> StepsOf[_Asked | Within, bool]:
@@ -168,7 +177,7 @@ class LeaderElector:
     def _round(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
         """Tries at every tick of the retry period; a tick that passes during a try is not lost, a second one is."""
         progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
-        while not (yield from self.try_acquire_or_renew(progress)):
+        while not (yield from self._try(progress)):
             passed = (progress.now - begun) // period
             if passed > ticks:
                 ticks = passed
@@ -180,36 +189,55 @@ class LeaderElector:
                 return False
         return True
 
+    def _try(self, progress: Progress) -> StepsOf[_Asked, bool]:
+        """Try once, and log who leads if that is another by now."""
+        succeeded = yield from self.try_acquire_or_renew(progress)
+        if self.leader != self._reported:
+            self._reported = self.leader
+            _log.info("New leader elected", extra={**self._lock, "leader": self.leader})
+        return succeeded
+
     def try_acquire_or_renew(self, progress: Progress) -> StepsOf[_Asked, bool]:
         """One try (``tryAcquireOrRenew``): whether the lease is ours now."""
         now = progress.now
         mine = self._mine(now)
         if self.leads and self._is_valid(now):  # nobody else can have written: without reading first
             spec = self._kept(mine, self.observed)
-            if (yield from self._update(progress, spec)) is None:
+            refused = yield from self._update(progress, spec)
+            if refused is None:
                 return True
+            text = "Failed to update lease optimistically, falling back to slow path"
+            _log.debug(text, extra={**self._lock, "err": refused.message})
         found = yield from progress.act(self._get())
         if found.error is not None:
-            return found.error.is_not_found and (yield from self._create(progress, mine))
+            if found.error.is_not_found:
+                return (yield from self._create(progress, mine))
+            self._log_error("Error retrieving lease lock", found.error)
+            return False
         lease: Lease = found.value
         self._lease, old = lease, lease.spec
         if old != self._raw:
             self._see(old, progress.now)
             self._raw = old
         if old.holder_identity and self._is_valid(now) and not self.leads:
+            _log.debug("Lease is held by and has not yet expired", extra={**self._lock, "holder": old.holder_identity})
             return False
         if self.leads:
             mine = self._kept(mine, old)
             yield from progress.observe(Observation(name=_SLOWPATH, labels={"name": self.options.resource_name}))
         else:
             mine.lease_transitions = (old.lease_transitions or 0) + 1
-        return (yield from self._update(progress, mine)) is None
+        refused = yield from self._update(progress, mine)
+        if refused is not None:
+            self._log_error("Failed to update lease", refused)
+        return refused is None
 
     def _release(self, now: Moment) -> StepsOf[_Asked, bool]:
         progress = Progress(now)
         while True:
             found = yield from progress.act(self._get())
             if found.error is not None:
+                self._log_error("error retrieving resource lock", found.error)
                 return False
             self._lease = found.value
             if not self.leads:
@@ -223,8 +251,11 @@ class LeaderElector:
                 lease_transitions=found.value.spec.lease_transitions or 0,
             )
             refused = yield from self._update(progress, spec)
-            if refused is None or not refused.is_conflict:
-                return refused is None
+            if refused is None:
+                return True
+            if not refused.is_conflict:
+                self._log_error("Failed to release lease", refused)
+                return False
 
     # -- the lease ---------------------------------------------------------------------------------------------------
 
@@ -260,6 +291,7 @@ class LeaderElector:
         lease = Lease(api_version=_API_VERSION, kind="Lease", metadata=metadata, spec=spec)
         made = yield from progress.act(Create(lease))
         if made.error is not None:
+            self._log_error("Error initially creating lease lock", made.error)
             return False
         self._written(lease, made.value, progress.now)
         return True
@@ -300,6 +332,9 @@ class LeaderElector:
         self._see(lease.spec, at)
 
     # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _log_error(self, text: str, error: ApiError) -> None:
+        _log.error(text, extra={**self._lock, "err": error.message})
 
     def _tell(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
         regarding = ObjectReference(

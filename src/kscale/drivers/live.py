@@ -32,7 +32,7 @@ from kscale.effects import (
     Wait,
     Within,
 )
-from kscale.errors import KscaleError
+from kscale.errors import InputError, KscaleError
 from kscale.world.protocols import Change, Clock, LiveStores, PerformLive
 
 __all__ = ["DRIVE_METRICS", "Live", "LostLeadershipError", "Scope", "drive", "lead"]
@@ -330,7 +330,8 @@ async def lead(
     """Does work while this process leads; what it gives, or None if ``live.scope`` was over before it led.
 
     ``live`` should go by a clock that is never set. ``lost`` is called as soon as it does not lead any more, before
-    the work is cancelled. ``release``: gives the lease up when the work has ended. Raises
+    the work is cancelled. ``release``: gives the lease up when the work has ended; it always does if the work cannot
+    be done with what it was given (:class:`~kscale.InputError`): whoever is told so starts anew. Raises
     :class:`LostLeadershipError` when it does not lead any more; the work is cancelled by then.
     """
     if not await live.run(elector.acquire):
@@ -345,6 +346,9 @@ async def lead(
             renewing.result()
             raise LostLeadershipError("lost master")
         return await working
+    except InputError:
+        release = True
+        raise
     finally:
         renewal.cancel()
         working.cancel()

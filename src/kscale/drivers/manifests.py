@@ -66,6 +66,7 @@ _BY_FLAG: Final = {
 _DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "cloud_provider": "externalgrpc",
+        "expander": AutoscalingOptions().expander,
         "status_config_map_name": AutoscalingOptions().status_config_map_name,
         "leader_elect_resource_name": _NAME,
     }
@@ -98,10 +99,11 @@ def cluster_autoscaler_roles(options: Mapping[str, Any] = _DEFAULTS) -> tuple[li
     own = [
         _rule("", ["configmaps"], ["create"]),
         _rule("", ["configmaps"], ["get", "patch", "delete"], [given["status_config_map_name"]]),
-        _rule("", ["configmaps"], ["get", "list", "watch"], [f"{_NAME}-priority-expander"]),
         _rule("coordination.k8s.io", ["leases"], ["create"]),
         _rule("coordination.k8s.io", ["leases"], ["get", "patch"], [given["leader_elect_resource_name"]]),
     ]
+    if "priority" in given["expander"].split(","):
+        own.append(_rule("", ["configmaps"], ["get", "list", "watch"], [f"{_NAME}-priority-expander"]))
     if cloud == "kwok":
         own.append(_rule("", ["configmaps"], ["get"]))
     return wide, own

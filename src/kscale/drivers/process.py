@@ -15,6 +15,8 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kscale.drivers.correlator import CorrelatorOptions
 from kscale.drivers.driver import Driver
 from kscale.drivers.event_recorder import EventRecorder
@@ -24,13 +26,14 @@ from kscale.drivers.live import DRIVE_METRICS, Live, drive, lead
 from kscale.drivers.pretending import pretending
 from kscale.effects import SECOND, Event, Machine, Metric, Observation
 from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
-from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.client import REQUEST_METRICS, Client
+from kscale.world.kubernetes.identities import KnownIdentities
 from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
 from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker, Watch
-from kscale.world.serve.app import Handler, Server, endpoints
+from kscale.world.serve.app import ConnectionLimits, Handler, Server, endpoints
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
@@ -51,12 +54,14 @@ _SAY_WHAT_IS_MISSING: Final = 10.0
 class ProcessOptions:
     """What the process of every program is told, whatever it decides.
 
-    ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS. ``election``: None: without one.
+    ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS; ``limits``: of their connections.
+    ``election``: None: without one.
     ``dry_run``: it decides and says what it would do; nothing is written, not even a lease, an event or a status.
     """
 
     address: str = ""
     tls: ReloadingContext | None = None
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     election: LeaderElectionOptions | None = None
     dry_run: bool = False
 
@@ -146,7 +151,10 @@ async def run_process(
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
-    metrics = MetricStore([_BUILD_INFO, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS])
+    metrics = MetricStore(
+        [_BUILD_INFO, *REQUEST_METRICS, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS], now=steady.now
+    )
+    client.observe = lambda seen: metrics.observe([seen])
     around = Surroundings(
         client=client,
         resources=Resources(client),
@@ -197,6 +205,7 @@ class _Process:
             observe=self._observe,
         )
         self.recorder: EventRecorder | None = None
+        self.identities = KnownIdentities()
 
     async def run(self) -> None:
         around, options = self.around, self.options
@@ -215,13 +224,20 @@ class _Process:
             observe=around.metrics.observe,
             threads=cloud,
             turn=self.turn,
+            identities=self.identities,
         )
         if options.dry_run:
             performer = pretending(performer, self.clock)
         live = Live(performer, self.clock, worker=worker, turn=self.turn, rng=self.rng)
         other = Live(performer, around.steady, rng=self.rng)
         # As upstream's, the lease never waits for its turn behind what a loop asks for.
-        apart = Performer(around.client.apart(), around.steady, emit=self._emit, observe=around.metrics.observe)
+        apart = Performer(
+            around.client.apart(),
+            around.steady,
+            emit=self._emit,
+            observe=around.metrics.observe,
+            identities=self.identities,
+        )
         leases = Live(apart, around.steady, rng=self.rng)
         self.recorder = EventRecorder(
             other, around.clock, component=self.program.driver.name, options=self.program.correlation
@@ -232,7 +248,9 @@ class _Process:
                     handlers = endpoints(
                         metrics=around.metrics, health=self._health, ready=self._ready, snapshot=self.program.desk
                     )
-                    server = Server(handlers | dict(self.program.handlers), options.address, tls=options.tls)
+                    server = Server(
+                        handlers | dict(self.program.handlers), options.address, tls=options.tls, limits=options.limits
+                    )
                     self.served(await stack.enter_async_context(server))
                 await self._until_stopped(live, other, leases)
         finally:
@@ -317,11 +335,20 @@ class _Process:
         self.around.metrics.observe([seen])
 
     def _emit(self, events: Sequence[Event]) -> None:
+        events = [event if event.regarding.uid else self._identified(event) for event in events]
         if self.options.dry_run:
             for event in events:
                 _log.info("dry run: event %s %s %s: %s", event.type, event.reason, event.about, event.message)
         elif self.recorder is not None:
             self.recorder.emit(events)
+
+    def _identified(self, event: Event) -> Event:
+        """Return an event with the UID of the object that it is about, if anybody knows it: who reads the events of an
+        object selects them by its UID."""
+        about = event.regarding
+        found = self.stores.get(about.kind, about.namespace, about.name)
+        uid = self.identities.uid_of(about) if found is None else found.metadata.uid
+        return replace(event, regarding=replace(about, uid=uid)) if uid else event
 
     def _health(self) -> str:
         now = self.around.steady.now()

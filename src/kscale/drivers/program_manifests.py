@@ -30,6 +30,7 @@ class ProgramManifest:
     """How a program runs.
 
     ``name``: of its objects; ``arguments`` of ``kscale``; ``port``: of metrics and probes, ``ports``: others by name;
+    ``callers``: the networks (CIDR) from which those others may be reached, empty: any;
     ``wide``, ``own``: rules for the whole cluster, and in its namespace; ``files``: by name, where a
     Secret is mounted, and its name; ``environment``: variables that name the namespace; ``memory``: what it requests.
     """
@@ -42,6 +43,7 @@ class ProgramManifest:
     replicas: int
     ports: Mapping[str, int]
     files: Mapping[str, tuple[str, str]]
+    callers: Sequence[str] = ()
     environment: Sequence[str] = ("POD_NAMESPACE",)
     memory: str = "300Mi"
 
@@ -81,8 +83,7 @@ def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -
     selector = {"matchLabels": program.chosen}
     template = {"metadata": {"labels": program.labels}, "spec": _pod(program, image)}
     deployment = {"replicas": program.replicas, "selector": selector, "template": template}
-    open_ports = [{"protocol": "TCP", "port": name} for name in ("metrics", *program.ports)]
-    policy = {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{"ports": open_ports}]}
+    policy = {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": _ingress(program)}
     return [
         *account_manifests(program.name, program.wide, namespace=namespace, labels=program.labels),
         made(f"{_RBAC}/v1", "Role", here, rules=list(program.own)),
@@ -91,6 +92,19 @@ def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -
         made("policy/v1", "PodDisruptionBudget", here, spec={"maxUnavailable": 1, "selector": selector}),
         made("networking.k8s.io/v1", "NetworkPolicy", here, spec=policy),
     ]
+
+
+def _ingress(program: ProgramManifest) -> list[ApiObject]:
+    """Return who may connect: pods of the cluster to the metrics (probes of a kubelet are always let in), and the
+    callers to the other ports."""
+    rules: list[ApiObject] = [
+        {"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]},
+    ]
+    if program.ports:
+        rule: ApiObject = {"ports": [{"protocol": "TCP", "port": name} for name in program.ports]}
+        callers = [{"ipBlock": {"cidr": cidr}} for cidr in program.callers]
+        rules.append({"from": callers, **rule} if callers else rule)
+    return rules
 
 
 def _pod(program: ProgramManifest, image: str) -> ApiObject:

@@ -19,6 +19,7 @@ from kscale.effects import (
     Outcome,
     Patch,
     Perform,
+    ReadStores,
     Refresh,
     VirtualTime,
     WriteStatus,
@@ -108,6 +109,8 @@ class VirtualDrive:
         self._time.cancel_all(self._mine)
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
+        if type(action) is ReadStores:
+            return Outcome(at=now, value=action.read(self._stores))
         self._acted = self._acted or changes_something(action)
         return self._performs(action, now)
 

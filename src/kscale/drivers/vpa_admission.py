@@ -10,20 +10,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from kscale.drivers.large_reviews import LARGE, LargeReviews, ReviewLimits
 from kscale.drivers.live import Live
 from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.ticker import Ticker
 from kscale.drivers.vpa_registration import RegistrationOptions, patch_ca_steps, register_steps
 from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, limit_range_watch, vpa_watch
 from kscale.effects import SECOND, Moment, Observation, Progress, Steps, duration
-from kscale.objects.core import LimitRange
+from kscale.objects.core import LimitRange, Pod
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.admission import Reviewed, VpaIndex, review_steps
-from kscale.vpa.admission.review import MAX_BODY
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRanges
 from kscale.vpa.metrics import METRICS, observation
@@ -32,7 +32,7 @@ from kscale.vpa.scales import ScaleCache
 from kscale.vpa.status_lease import STATUS_LEASE_NAMESPACE, renew_status_steps
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import Change, Stores, Watch
-from kscale.world.serve.app import Server
+from kscale.world.serve.app import ConnectionLimits, Server
 from kscale.world.serve.tls import ReloadingContext
 from kscale.world.serve.webhook import ANY_PATH, admission_webhook
 
@@ -127,6 +127,12 @@ class AdmissionController:
         )
         return reviewed
 
+    def match(self, pod: Pod, diagnostics: list[str], now: Moment) -> Steps[VerticalPodAutoscaler | None]:
+        """Find the VPA in charge of a new pod, None without one. ``diagnostics`` takes what upstream would log."""
+        vpa: VerticalPodAutoscaler | None
+        vpa = yield from self.vpas.match_steps(pod, self._feed.controllers, Progress(now), diagnostics)
+        return vpa
+
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     def clock_set(self, by: int) -> None:
@@ -207,10 +213,15 @@ class AdmissionController:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Where reviews are taken: ``address`` as Go has it, over TLS. ``served`` is told the server once it listens."""
+    """Where reviews are taken: ``address`` as Go has it, over TLS. ``served`` is told the server once it listens.
+
+    ``limits``: of its connections; ``reviews``: of each review.
+    """
 
     address: str
     tls: ReloadingContext
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    reviews: ReviewLimits = field(default_factory=ReviewLimits)
     served: Callable[[Server], None] = lambda _: None
 
 
@@ -230,10 +241,15 @@ def admission_program(
     performer = Performer(around.client, around.clock, resources=around.resources, observe=around.metrics.observe)
     live = Live(performer, around.clock)
     listens = asyncio.Event()
+    large = LargeReviews(live, driver.match, driver.limit_ranges, options, serving.reviews, around.metrics.observe)
 
     async def review(body: bytes, reading: float) -> bytes:
         begun = time.perf_counter()
-        reviewed: Reviewed = await live.run(partial(driver.review, body))
+        reviewed: Reviewed
+        if len(body) < LARGE:
+            reviewed = await live.run(partial(driver.review, body))
+        else:
+            reviewed = await large.review(body)
         took = time.perf_counter() - begun
         for text in reviewed.messages:
             _log.error("%s", text)
@@ -249,11 +265,15 @@ def admission_program(
 
     async def serve() -> None:
         await driver.known.wait()
-        handlers = {ANY_PATH: admission_webhook(review, refused=refused)}
-        async with Server(handlers, serving.address, tls=serving.tls, most=MAX_BODY) as server:
-            listens.set()
-            serving.served(server)
-            await asyncio.get_running_loop().create_future()
+        limits, most = serving.limits, serving.reviews.body
+        handlers = {ANY_PATH: admission_webhook(review, refused=refused, read_timeout=limits.read_timeout)}
+        try:
+            async with Server(handlers, serving.address, tls=serving.tls, most=most, limits=limits) as server:
+                listens.set()
+                serving.served(server)
+                await asyncio.get_running_loop().create_future()
+        finally:
+            large.close()
 
     return Program(
         driver=driver,

@@ -6,6 +6,7 @@ Upstream: ``client-go/util/workqueue`` (the delaying queue), without its clock a
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,7 +25,7 @@ class WorkQueue:
     :meth:`done`. ``metrics`` is told of all that happens. Single owner: not for use from several threads at once.
     """
 
-    __slots__ = ("_due", "_heap", "_number", "_ready", "_unclean", "_working", "metrics")
+    __slots__ = ("_due", "_heap", "_number", "_ready", "_times", "_unclean", "_working", "metrics")
 
     def __init__(self, name: str) -> None:
         self.metrics = QueueMetrics(name)
@@ -33,6 +34,7 @@ class WorkQueue:
         self._working: set[str] = set()
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, int, Sequence[str]]] = []  # (due, order of adding, keys), void where not in _due
+        self._times: list[int] = []  # the different times in the heap, ascending
         self._number = 0
 
     @property
@@ -44,6 +46,7 @@ class WorkQueue:
         """The clock has been set by so many nanoseconds: what is left to wait stays."""
         self._due = {key: due + by for key, due in self._due.items()}
         self._heap = [(due + by, number, keys) for due, number, keys in self._heap]
+        self._times = [due + by for due in self._times]
         self.metrics.clock_set(by)
 
     def add(self, key: str, now: datetime | Moment) -> None:
@@ -56,19 +59,39 @@ class WorkQueue:
         if key not in self._working:
             self._ready.append(key)
 
-    def add_after(self, key: str, due: datetime | Moment) -> None:
-        """Make a key ready at ``due``; one that already waits keeps the earlier time."""
+    def add_after(self, key: str, due: datetime | Moment, *, within: int = 0) -> None:
+        """Make a key ready at ``due``; one that already waits keeps the earlier time.
+
+        ``within``: it may become ready so many nanoseconds later, together with others.
+        """
         due = moment(due, "due")
         self.metrics.retried()
         known = self._due.get(key)
-        if known is not None and known <= due:
+        if known is not None and known <= due + within:
             return
+        due = self._joined(due, within)
         self._due[key] = due
         self._push(due, (key,))
+
+    def _joined(self, due: Moment, within: int) -> Moment:
+        """Return the first time from ``due`` on at which others become ready, if it is ``within`` reach."""
+        if not within:
+            return due
+        at = bisect_left(self._times, due)
+        return self._times[at] if at < len(self._times) and self._times[at] <= due + within else due
 
     def _push(self, due: Moment, keys: Sequence[str]) -> None:
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, keys))
+        at = bisect_left(self._times, due)
+        if at == len(self._times) or self._times[at] != due:
+            insort(self._times, due)
+
+    def _pop(self) -> tuple[Moment, Sequence[str]]:
+        due, _, keys = heapq.heappop(self._heap)
+        if not self._heap or self._heap[0][0] != due:
+            self._times.pop(0)
+        return due, keys
 
     def take(self, now: datetime | Moment) -> str | None:
         """The next key to work on, or None: nothing is ready yet."""
@@ -97,7 +120,7 @@ class WorkQueue:
         """Those that have waited long enough are ready."""
         heap, waiting = self._heap, self._due
         while heap and heap[0][0] <= now:
-            due, _, keys = heapq.heappop(heap)
+            due, keys = self._pop()
             woken = [key for key in keys if waiting.get(key) == due]
             for key in woken:
                 del waiting[key]
@@ -123,10 +146,12 @@ class WorkQueue:
         if key in self._unclean:
             self._ready.append(key)
 
-    def done_until(self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment) -> None:
-        """Work on different keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and
-        :meth:`done` of one after the other."""
-        due, time = moment(due, "due"), moment(now)
+    def done_until(
+        self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment, *, within: int = 0
+    ) -> None:
+        """Work on different keys is over, each of which is to be ready again at ``due``, or ``within`` so many
+        nanoseconds of it: :meth:`add_after` and :meth:`done` of one after the other."""
+        due, time = self._joined(moment(due, "due"), within), moment(now)
         waiting = self._due
         later = keys if waiting.keys().isdisjoint(keys) else [key for key in keys if waiting.get(key, due + 1) > due]
         if later:
@@ -149,5 +174,5 @@ class WorkQueue:
             due, _, keys = heap[0]
             if waiting.get(keys[0]) == due or any(waiting.get(key) == due for key in keys):
                 return due
-            heapq.heappop(heap)
+            self._pop()
         return None

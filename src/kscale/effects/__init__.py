@@ -12,7 +12,18 @@ Modules by noun: ``moments`` (time), ``outcomes`` (what is sent back), ``reports
 
 from __future__ import annotations
 
-from kscale.effects.actions import Action, Exchange, InBackground, Machine, Steps, StepsOf, Together, Wait, Within
+from kscale.effects.actions import (
+    Action,
+    Exchange,
+    InBackground,
+    Machine,
+    ReadStores,
+    Steps,
+    StepsOf,
+    Together,
+    Wait,
+    Within,
+)
 from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.api import (
     Create,
@@ -114,6 +125,7 @@ __all__ = [
     "RankOption",
     "RankOptions",
     "Ranking",
+    "ReadStores",
     "Refresh",
     "Resize",
     "Respond",

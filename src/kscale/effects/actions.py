@@ -41,7 +41,18 @@ from kscale.effects.outcomes import Outcome
 from kscale.effects.ranking import RankOptions
 from kscale.effects.reports import Emit, Observe
 
-__all__ = ["Action", "Exchange", "InBackground", "Machine", "Steps", "StepsOf", "Together", "Wait", "Within"]
+__all__ = [
+    "Action",
+    "Exchange",
+    "InBackground",
+    "Machine",
+    "ReadStores",
+    "Steps",
+    "StepsOf",
+    "Together",
+    "Wait",
+    "Within",
+]
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -73,6 +84,16 @@ class Within(msgspec.Struct, frozen=True):
 
     duration: int
     machine: Machine
+
+
+class ReadStores(msgspec.Struct, frozen=True):
+    """Read what the watches have brought by now: a machine that waited for slow answers works with current objects.
+
+    Gives what ``read(stores)`` returns, which is called where the stores live and while nothing changes them, or None
+    while some kind is being listed anew.
+    """
+
+    read: Callable[[Any], Any]
 
 
 class InBackground(msgspec.Struct, frozen=True):
@@ -110,6 +131,7 @@ Action = (
     | Together
     | Within
     | InBackground
+    | ReadStores
     | Emit
     | Observe
 )

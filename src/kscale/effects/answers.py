@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kscale.effects.actions import Action, InBackground, Together, Wait, Within
+from kscale.effects.actions import Action, InBackground, ReadStores, Together, Wait, Within
 from kscale.effects.api import (
     Create,
     Delete,
@@ -170,6 +170,7 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     Together: Answer("the list of what the machines return", _values, refusable=False),
     Within: Answer("what the machine returns", lambda _action, _value: True, refusable=False),
     InBackground: _SAID,
+    ReadStores: Answer("what was read, or None", lambda _action, _value: True, question=True, refusable=False),
     Emit: _SAID,
     Observe: _SAID,
 }

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from kscale.effects.moments import Moment, moment
+from kscale.effects.moments import Moment
 from kscale.effects.outcomes import ApiError
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.times import virtual_moment
 
 __all__ = [
     "CreateGroup",
@@ -47,7 +48,7 @@ class GetPrices(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
-            msgspec.structs.force_setattr(self, name, moment(getattr(self, name), name))
+            msgspec.structs.force_setattr(self, name, virtual_moment(getattr(self, name), name))
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):

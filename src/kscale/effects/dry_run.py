@@ -11,11 +11,12 @@ from typing import Any, Generic, TypeVar
 from kscale.effects.actions import Action, InBackground, Steps, Together, Wait, Within
 from kscale.effects.answers import ANSWERS
 from kscale.effects.deferred import Deferred
-from kscale.effects.moments import Moment, moment
+from kscale.effects.moments import Moment
 from kscale.effects.outcomes import ApiError, Outcome
 from kscale.effects.reports import Emit, Event, Observation, Observe
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
+from kscale.objects.times import virtual_moment
 
 __all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done", "done_at_once"]
 
@@ -91,7 +92,7 @@ def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
     actions: list[Action] = []
     events: list[Event] = []
     observations: list[Observation] = []
-    done = Outcome(at=moment(now))
+    done = Outcome(at=virtual_moment(now))
     try:
         action = next(steps)
         while True:

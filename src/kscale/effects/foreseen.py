@@ -11,8 +11,9 @@ import msgspec
 
 from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
 from kscale.effects.answers import ANSWERS
-from kscale.effects.moments import Moment, moment
+from kscale.effects.moments import Moment
 from kscale.effects.outcomes import Outcome
+from kscale.objects.times import virtual_moment
 
 __all__ = ["foreseen_steps"]
 
@@ -25,7 +26,7 @@ def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: dat
     What it asks is asked of the world; what it does and says is told to ``note``. It goes by a time in which waits have
     passed, though nobody waits.
     """
-    at, passed = moment(now), 0
+    at, passed = virtual_moment(now), 0
     outcome: Outcome | None = None
     while True:
         try:

@@ -12,9 +12,14 @@ from kscale.objects.times import ZERO_TIME, duration, moment, moment_of
 
 __all__ = [
     "LAST_TIME",
+    "MOMENT_MARK",
     "SECOND",
     "ZERO_TIME",
+    "ComparedDuration",
+    "Count",
     "Moment",
+    "Nanoseconds",
+    "OtherDuration",
     "duration",
     "from_text",
     "later",
@@ -24,8 +29,21 @@ __all__ = [
     "to_text",
 ]
 
-Moment: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+MOMENT_MARK: Final = {"time": "moment"}
+"""By which a field's type is known to be a moment (``msgspec.inspect``)."""
+
+Moment: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1, extra=MOMENT_MARK)]
 """Nanoseconds since 1970-01-01T00:00:00Z, within int64. The lowest int64 stands for Go's zero time."""
+Nanoseconds: TypeAlias = Annotated[int, msgspec.Meta(extra={"time": "duration"})]
+"""A duration in a state."""
+Count: TypeAlias = Annotated[int, msgspec.Meta(extra={"time": "none"})]
+"""A number in a state that is neither a moment nor a duration."""
+
+ComparedDuration: TypeAlias = int
+"""Annotates a constant in nanoseconds that a rule compares the age of something with: as soon as so much time has
+passed, the rule may decide otherwise."""
+OtherDuration: TypeAlias = int
+"""Annotates a constant in nanoseconds that no age is compared with: a wait, a deadline, a unit of time."""
 
 SECOND: Final = 10**9
 LAST_TIME: Final = 2**63 - 1

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from kscale.effects.actions import Action, Machine, Steps, StepsOf, Together, Wait, Within
 from kscale.effects.answers import check_answer
-from kscale.effects.moments import Moment, moment
+from kscale.effects.moments import Moment
 from kscale.effects.outcomes import Outcome
 from kscale.effects.reports import Emit, Event, Observation, Observe
+from kscale.objects.times import virtual_moment
 
 __all__ = ["Progress", "Steps", "StepsOf"]
 
@@ -24,7 +25,7 @@ class Progress:
 
     def __init__(self, now: datetime | Moment) -> None:
         """``now``: when it was begun. Raises InputError for what is no moment."""
-        self.now: Moment = moment(now)
+        self.now: Moment = virtual_moment(now)
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
         """Does one thing. Raises :class:`~kscale.effects.WrongAnswerError` for what is no answer to it."""

@@ -17,7 +17,7 @@ from kscale.effects.actions import Action, InBackground, Machine, Steps, Togethe
 from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.moments import LAST_TIME, Moment, to_text
 from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
-from kscale.objects.times import moment
+from kscale.objects.times import virtual_moment
 
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
 
@@ -82,7 +82,7 @@ class VirtualTime:
     def __init__(
         self, perform: Perform, *, now: datetime | Moment, latency: Callable[[Action], int] | None = None
     ) -> None:
-        self.now = moment(now)
+        self.now = virtual_moment(now)
         self._perform = perform
         self._latency = latency
         self._turn = 0
@@ -103,7 +103,7 @@ class VirtualTime:
         ``deadline``: when its time is over, as :class:`~kscale.effects.Within` has it. ``perform``: what does the
         actions of this machine and of all that it begins, where worlds or records go by who asks.
         """
-        running = Running(rank, None if deadline is None else moment(deadline, "deadline"), perform)
+        running = Running(rank, None if deadline is None else virtual_moment(deadline, "deadline"), perform)
 
         def begin() -> None:
             running.steps = machine(self.now)
@@ -115,7 +115,7 @@ class VirtualTime:
     def at(self, time: datetime | Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
         """Does ``call`` at a moment, which is not before now; of those at one moment the lower ``rank`` comes first.
         Raises ValueError for a moment that is over."""
-        time = moment(time, "time")
+        time = virtual_moment(time, "time")
         if time < self.now:
             raise ValueError(f"{_text(time)} is over ({_text(self.now)})")
         running = Running(rank)
@@ -149,7 +149,7 @@ class VirtualTime:
         """:meth:`step`, ``at_most`` so many times, as long as something is due (``until``: up to a moment); how often
         that was."""
         due = self._due
-        last = LAST_TIME if until is None else moment(until, "until")
+        last = LAST_TIME if until is None else virtual_moment(until, "until")
         for done in range(at_most):
             while due and due[0][3].cancelled:
                 heappop(due)
@@ -162,7 +162,7 @@ class VirtualTime:
     def run(self, until: datetime | Moment | None = None) -> None:
         """Until nothing is left to do, or up to a moment (``until``: what is due then is done, and time stands
         there)."""
-        last = None if until is None else moment(until, "until")
+        last = None if until is None else virtual_moment(until, "until")
         while self.steps(_MANY, last):
             pass
         if last is not None:

@@ -9,7 +9,7 @@ One reconcile can be followed in this order: :mod:`~kscale.hpa.reconcile` (the s
 from __future__ import annotations
 
 from kscale.hpa.admission import Admission, admit
-from kscale.hpa.batch import Reconciled, reconcile_all
+from kscale.hpa.batch import CurrentObjects, Reconciled, reconcile_all
 from kscale.hpa.calculation import Replicas, Tolerances
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions, decide_columns
@@ -37,6 +37,7 @@ __all__ = [
     "METRICS",
     "Admission",
     "ControllerState",
+    "CurrentObjects",
     "Decisions",
     "Dump",
     "HPAOptions",

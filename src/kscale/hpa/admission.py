@@ -17,13 +17,17 @@ from kscale.hpa.given import plain
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.v1_conversion import from_v1, strip_annotations
 from kscale.hpa.validation import validate, validate_status
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
+from kscale.objects.autoscaling import (
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerStatus,
+    HorizontalPodAutoscalerV1,
+)
 from kscale.objects.decode import decoder, from_dict
 from kscale.objects.field_errors import FieldError
 from kscale.objects.meta import KubeObject
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["Admission", "DecodeError", "admit", "admit_decoded", "decode", "decode_usual"]
+__all__ = ["Admission", "DecodeError", "admit", "admit_decoded", "check_stored", "decode", "decode_usual"]
 
 
 _INT64: Final = frozenset({"generation", "observedGeneration", "deletionGracePeriodSeconds"})
@@ -41,11 +45,18 @@ class DecodeError(ValueError):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """``decode_error`` or ``errors`` (in the server's order); ``hpa`` is the defaulted v2 object if it is taken."""
+    """What the API server answers to a write.
+
+    - ``hpa``: the v2 object that the server stores; None if it refuses the write.
+    - ``decode_error``, ``errors``: why it refuses; errors in the server's order.
+    - ``defaulted``: the v2 object as it was sent, with defaults; None if the server refuses the write. ``hpa`` differs
+      in what a writer cannot set: the status of a new object, the spec in a write to the status, the generation.
+    """
 
     hpa: HorizontalPodAutoscaler | None = None
     decode_error: str | None = None
     errors: tuple[FieldError, ...] = ()
+    defaulted: HorizontalPodAutoscaler | None = None
 
 
 def admit(
@@ -80,13 +91,71 @@ def admit_decoded(
 ) -> Admission:
     """:func:`admit` of objects as :func:`decode` gives them."""
     options = options or _USUAL
-    if subresource == "status":
-        errors = validate_status(hpa, hpa if before is None else before)
+    hpa = apply_defaults(hpa)
+    if before is None and subresource != "status":
+        stored = _prepared_for_create(hpa, options)
+        errors = validate(stored, options=options)
     else:
-        if not options.enabled("HPAConfigurableTolerance") and not _tolerates(before):
+        old = hpa if before is None else apply_defaults(before)
+        stored = _prepared_for_update(hpa, old, subresource, options)
+        errors = validate_status(stored, old) if subresource == "status" else validate(stored, old, options=options)
+    return Admission(errors=tuple(errors)) if errors else Admission(hpa=stored, defaulted=hpa)
+
+
+def check_stored(hpa: HorizontalPodAutoscaler, *, is_stored: bool) -> Admission:
+    """Validate an object of a dump, which keeps its status.
+
+    ``is_stored``: a server has stored it, so that it may break rules that only a new object must keep.
+    """
+    hpa = apply_defaults(hpa)
+    errors = validate(hpa, hpa if is_stored else None)
+    return Admission(errors=tuple(errors)) if errors else Admission(hpa=hpa, defaulted=hpa)
+
+
+def _prepared_for_create(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> HorizontalPodAutoscaler:
+    """``PrepareForCreate``: nobody but the controller sets a status, nobody but the server a generation."""
+    metadata = hpa.metadata
+    if options.enabled("HPAGeneration"):
+        metadata = msgspec.structs.replace(metadata, generation=1)
+    hpa = msgspec.structs.replace(hpa, metadata=metadata, status=HorizontalPodAutoscalerStatus())
+    return hpa if options.enabled("HPAConfigurableTolerance") else _without_tolerance(hpa)
+
+
+def _prepared_for_update(
+    hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler, subresource: str, options: HPAOptions
+) -> HorizontalPodAutoscaler:
+    """``BeforeUpdate`` and ``PrepareForUpdate``: what a writer cannot change is as it was in ``old``."""
+    replace = msgspec.structs.replace
+    generation = old.metadata.generation
+    if subresource == "status":
+        hpa = replace(hpa, spec=old.spec)
+    else:
+        hpa = replace(hpa, status=old.status)
+        if not (options.enabled("HPAConfigurableTolerance") or _tolerates(old)):
             hpa = _without_tolerance(hpa)
-        errors = validate(hpa, before, options=options)
-    return Admission(errors=tuple(errors)) if errors else Admission(hpa=apply_defaults(hpa))
+        if options.enabled("HPAGeneration") and not _is_equal(hpa.spec, old.spec):
+            generation = (generation or 0) + 1
+    metadata = replace(
+        hpa.metadata,
+        generation=generation,
+        uid=hpa.metadata.uid or old.metadata.uid,
+        creation_timestamp=old.metadata.creation_timestamp or hpa.metadata.creation_timestamp,
+        deletion_timestamp=old.metadata.deletion_timestamp or hpa.metadata.deletion_timestamp,
+    )
+    return replace(hpa, metadata=metadata)
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """``apiequality.Semantic.DeepEqual``: an absent list or map equals an empty one, quantities compare by value."""
+    if not a and not b and all(each is None or isinstance(each, (list, dict)) for each in (a, b)):
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, msgspec.Struct):
+        return all(_is_equal(getattr(a, name), getattr(b, name)) for name in a.__struct_fields__)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(_is_equal, a, b))
+    return bool(a == b)
 
 
 def _tolerates(hpa: HorizontalPodAutoscaler | None) -> bool:

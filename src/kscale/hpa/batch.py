@@ -1,8 +1,9 @@
 """Reconciles of many HPAs as one step machine: what they ask in common is asked once, what can be decided over columns
 is, and each writes and says what it would alone.
 
-1. scales that are not known yet are asked for; 2. the metrics of those that need any; 3. all are decided
-(:mod:`~kscale.hpa.decide`); 4. the step machine of each (:mod:`~kscale.hpa.reconcile`) is given what was decided, and
+1. scales that are not known yet are asked for; 2. the metrics of those that need any; 3. HPAs, watched scales and pods
+are read again, as they are once the answers have come (upstream lists pods after each answer); 4. all are decided
+(:mod:`~kscale.hpa.decide`); 5. the step machine of each (:mod:`~kscale.hpa.reconcile`) is given what was decided, and
 says what follows: conditions, events, the status. Those that change a size decide again by the scale as it is then.
 
 Upstream, one by one: ``pkg/controller/podautoscaler/horizontal.go``.
@@ -10,8 +11,8 @@ Upstream, one by one: ``pkg/controller/podautoscaler/horizontal.go``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -52,7 +53,24 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAut
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.collector import collector_paused
 
-__all__ = ["Reconciled", "reconcile_all"]
+__all__ = ["CurrentObjects", "Reconciled", "Refresh", "reconcile_all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentObjects:
+    """The objects of a batch, read again.
+
+    ``hpas``: in the order of the batch, None where one was deleted; ``scales``: of the targets that are watched, by
+    the HPA's ``namespace/name``; ``pods``: a cluster, a snapshot or its index, or a list.
+    """
+
+    hpas: Sequence[HorizontalPodAutoscaler | None]
+    scales: Mapping[str, Scale]
+    pods: PodsLike
+
+
+Refresh = Callable[[Progress, Sequence[HorizontalPodAutoscaler]], Steps[CurrentObjects | None]]
+"""Reads the objects of some HPAs again; None: they cannot be read now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +78,15 @@ class Reconciled:
     """What came of a batch.
 
     ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
-    ``unfinished``: keys of those that there was no time for, ``late``: of those whose questions were not answered in
-    time, of both of which nothing has changed; ``slow``: of those that took as long to write, or whose questions took
-    as long as would have been slow; ``problems``: what of an HPA was malformed, so that upstream would crash, by its
-    key; ``records`` of those that did more than the columns say.
+    ``unfinished``: keys of those that there was no time for, or that changed meanwhile so that other questions are to
+    be asked, ``late``: of those whose questions were not answered in time, ``gone``: of those that were deleted
+    meanwhile, of all of which nothing has changed; ``slow``: of those that took as long to write, or whose questions
+    took as long as would have been slow; ``problems``: what of an HPA was malformed, so that upstream would crash, by
+    its key; ``records`` of those that did more than the columns say.
 
     ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
     that were written of those of which the columns say all, by key; ``rows``: of all that were given, what came of
-    those of them whose size stays.
+    those of them whose size stays; ``ends``: when those ended that did anything in the world, by key.
     """
 
     keys: Sequence[str]
@@ -82,7 +101,9 @@ class Reconciled:
     at: Moment
     written: Mapping[str, HorizontalPodAutoscalerStatus]
     rows: Sequence[DecidedRow | None] = ()
+    ends: Mapping[str, Moment] = field(default_factory=dict)
     late: Sequence[str] = ()
+    gone: Sequence[str] = ()
     slow: Sequence[str] = ()
 
 
@@ -99,6 +120,7 @@ def reconcile_all(
     within: int | None = None,
     slow_after: int | None = None,
     before: Reconciled | None = None,
+    refresh: Refresh | None = None,
 ) -> Steps[Reconciled]:
     """Reconciles HPAs, all of them registered in ``selectors``, with the same answers as one by one.
 
@@ -109,11 +131,15 @@ def reconcile_all(
     - ``within``: who has not begun to write so many nanoseconds after the first did is left for another time, and so is
       whose scale or metrics are not answered within as long;
     - ``slow_after``: where there is no such limit, whose questions or writes take so many nanoseconds is told as slow;
-    - ``before``: the last batch, of the same options and mapper, of which is taken whatever still holds.
+    - ``before``: the last batch, of the same options and mapper, of which is taken whatever still holds;
+    - ``refresh``: reads ``hpas``, ``scales`` and ``pods`` again once metrics or scales were asked for; None: they stay
+      as they were given.
 
     All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
     """
-    return _Batch(hpas, kept, pods, scales, moment(now), options, selectors, mapper, within, slow_after, before).run()
+    return _Batch(
+        hpas, kept, pods, scales, moment(now), options, selectors, mapper, within, slow_after, before, refresh
+    ).run()
 
 
 class _Batch:
@@ -130,8 +156,9 @@ class _Batch:
         within: int | None,
         slow_after: int | None,
         before: Reconciled | None,
+        refresh: Refresh | None,
     ) -> None:
-        self.hpas, self.kept, self.before = hpas, kept, before
+        self.hpas, self.kept, self.before, self.refresh = hpas, kept, before, refresh
         self.keys: Sequence[str] = keys_of(hpas, None if before is None else before.chosen.observed)
         self.pods = batch_pods(pods)
         self.scales: dict[str, Any] = dict(scales)
@@ -144,6 +171,9 @@ class _Batch:
         self.slow: list[str] = []
         self.at = now
         self.concluded: dict[int, DecidedRow] = {}
+        self.ends: dict[str, Moment] = {}
+        self.gone: frozenset[int] = frozenset()
+        self.unanswered: frozenset[int] = frozenset()
 
     def run(self) -> Steps[Reconciled]:
         """The whole."""
@@ -167,17 +197,23 @@ class _Batch:
             self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options, last)
         questions = self.chosen.questions()
         self.gathered = yield from gather_metrics(self.progress, questions, at_most, self.within, self.took)
+        if self.refresh is not None and (questions or not self.watched.issuperset(self.keys)):
+            current = yield from self.refresh(self.progress, self.hpas)
+            if current is not None:
+                with collector_paused():
+                    self._go_on_with(current)
         self.at = self.progress.now
         self._note_slow()
         self.late = self._late()
         with collector_paused():
-            self.given = self.chosen.encoded(self.gathered, None if before is None else before.given, self.late)
+            left_out = self.late | self.gone | self.unanswered
+            self.given = self.chosen.encoded(self.gathered, None if before is None else before.given, left_out)
             self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
             self._register()
             self._read_columns()
             self.again = self._rows_again()
             self.rows = list(self.again)
-            runs = [self._begin(row) for row, known in enumerate(self.again) if known is None and row not in self.late]
+            runs = [self._begin(row) for row, known in enumerate(self.again) if known is None and row not in left_out]
         yield from self._report([each for each in runs if each.action is None and each.begun])
         # Sizes first: a status can wait. Then whole namespaces, in the order of their first: what is left of them has
         # its metrics asked for again, and comes first the next time.
@@ -190,6 +226,34 @@ class _Batch:
         machines = [partial(apart if each.works_it_out else alone, each) for each in live]
         yield from self.progress.together(machines, at_most=at_most, brief=True)
         return self._result(runs)
+
+    def _go_on_with(self, current: CurrentObjects) -> None:
+        """Choose again from objects as they are now. An HPA that is another object by now, whose target is not known
+        any more, or that needs an answer that nobody asked for, is left for the next batch."""
+        gone, other = set(), set()
+        hpas = list(self.hpas)
+        for row, (old, new) in enumerate(zip(self.hpas, current.hpas, strict=True)):
+            if new is None:
+                gone.add(row)
+            elif new.metadata.uid != old.metadata.uid or (
+                new.spec.scale_target_ref != old.spec.scale_target_ref and self.keys[row] not in current.scales
+            ):
+                other.add(row)
+            else:
+                hpas[row] = new
+        scales = {**self.scales, **current.scales}
+        lost = self.watched.difference(current.scales)
+        if lost:
+            other.update(row for row, key in enumerate(self.keys) if key in lost and row not in gone)
+        self.hpas, self.scales, self.watched = hpas, scales, self.watched.union(current.scales)
+        self.pods = batch_pods(current.pods)
+        last, questions = self.chosen, self.chosen.questions()
+        observed = Observed.of(hpas, scales, self.pods, _nobody, self.selectors, self.mapper, last.observed)
+        self.keys = observed.keys
+        self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options, last)
+        if self.chosen.questions() is not questions:
+            other.update(self.chosen.rows_without_answer(self.gathered.answers))
+        self.gone, self.unanswered = frozenset(gone), frozenset(other - gone)
 
     def _late(self) -> frozenset[int]:
         """The rows of those whose scale or metrics are not answered yet."""
@@ -350,6 +414,7 @@ class _Batch:
         if running.events:
             yield from self._tell(progress, running)
         yield from progress.observe(*running.observations)  # once, and what it did is done by then
+        self.ends[self.keys[running.row]] = progress.now
         if self.slow_after is not None and progress.now - now >= self.slow_after:
             self.slow.append(self.keys[running.row])
 
@@ -376,13 +441,20 @@ class _Batch:
         histories, rest = self.decisions.memory.histories, self.given.rest
         others: dict[int, HPAState] = {}
         left: dict[int, HPAState] = {}
-        done, unfinished, late = [], [], []
+        done, unfinished, late, gone = [], [], [], []
         problems: dict[str, Exception] = {}
         records = {}
         written = {}
         rows = self.rows
         run_of = {each.row: each for each in runs}
         for row, key in enumerate(self.keys):
+            if row in self.gone:
+                gone.append(key)
+                continue
+            if row in self.unanswered:
+                unfinished.append(key)
+                rows[row] = None
+                continue
             if row in self.late:
                 late.append(key)
                 continue
@@ -420,7 +492,7 @@ class _Batch:
             left.update((row, state.without_histories()) for row, state in others.items())
         if left:  # else it stays the very same list, of which the next batch knows what comes
             rest = [left.get(row, state) for row, state in enumerate(rest)]
-        if unfinished or late:
+        if unfinished or late or gone:
             histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]
         return Reconciled(
             keys=[self.keys[row] for row in done],
@@ -435,7 +507,9 @@ class _Batch:
             at=self.at,
             written=written,
             rows=rows,
+            ends=self.ends,
             late=late,
+            gone=gone,
             slow=self.slow,
         )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+import msgspec
+
 from kscale.effects import GetMetric
 from kscale.hpa.batch_metrics import MetricTargets
 from kscale.hpa.batch_specs import Metric, SpecColumns
 from kscale.hpa.metrics_client import object_query
 from kscale.objects.autoscaling import ObjectMetricSource, PodsMetricSource
 
-__all__ = ["questions", "rows_that_ask"]
+__all__ = ["questions", "rows_that_ask", "rows_without_answer"]
 
 
 def questions(targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]]) -> list[GetMetric]:
@@ -55,6 +57,28 @@ def rows_that_ask(
             if question is not None and (question in asked or (metric.of_usage and namespace in namespaces)):
                 yield row
                 break
+
+
+def rows_without_answer(
+    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], answered: Collection[GetMetric]
+) -> Iterator[int]:
+    """Return the rows of targets that need a question (of :func:`questions`) which was not asked. What was asked about
+    all pods of a namespace answers for each selector."""
+    pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
+    known: dict[tuple[int, int], bool] = {}
+    for row, group, facet in pairs:
+        found = known.get((group, facet))
+        if found is None:
+            asked = (_question(metric, *wanted[group]) for metric in specs.metric_lists[facet])
+            found = known[group, facet] = all(each is None or _is_answered(each, answered) for each in asked)
+        if not found:
+            yield row
+
+
+def _is_answered(question: GetMetric, answered: Collection[GetMetric]) -> bool:
+    if question in answered:
+        return True
+    return question.api == "resource" and msgspec.structs.replace(question, selector="") in answered
 
 
 def _question(metric: Metric, namespace: str, selector: str) -> GetMetric | None:

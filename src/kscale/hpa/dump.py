@@ -11,13 +11,14 @@ from typing import Any, Final
 from kscale.effects import ZERO_TIME, ApiError, Moment, moment
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
-from kscale.hpa.admission import Admission, admit, admit_decoded
+from kscale.hpa.admission import Admission, DecodeError, check_stored, decode
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions
 from kscale.hpa.dump_json import hpa_of_record, pod_of, time_of, usage_of, usage_of_items
 from kscale.hpa.dump_pods import DumpPods, times_of
 from kscale.hpa.dump_records import check_names, in_namespace, key_of, plain, untold
-from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
+from kscale.hpa.external_lists import ExternalLists, MetricsScope
+from kscale.hpa.keda import Pause, check_shape, guessed, hpa_of, pause_of, unmodelled
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
 from kscale.hpa.state import ControllerState, settled
@@ -30,7 +31,7 @@ from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.namespaces import with_namespace
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, ServedResource, parse_group_version
-from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
+from kscale.objects.scale import WELL_KNOWN_PATHS, ScaleError, ScalePaths, definition_of, has_built_in_scale, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
 from kscale.snapshot.pod_batch import PodBatch
@@ -51,6 +52,13 @@ _APIS: Final = {
 _PASSED_OVER: Final = frozenset({"Node", "NodeMetrics", "Secret", "ConfigMap", "Event", "Namespace", "Service"})
 
 
+_BUILT_IN_KINDS: Final = frozenset((each.group, each.kind) for each in BUILT_IN)
+
+
+def _has_no_scale(group: str, kind: str) -> bool:
+    return (group, kind) in _BUILT_IN_KINDS and not has_built_in_scale(group, kind)
+
+
 @dataclass(slots=True)
 class Dump:
     """What was read. ``targets`` are objects an HPA may scale (plain data) by (group, kind, namespace, name);
@@ -60,12 +68,14 @@ class Dump:
 
     - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and where the scale is, by version
       (of those that have one).
+    - ``paused``: ScaledObjects that are paused, whose HPAs KEDA deletes, by ``namespace/name``.
     - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
     - ``usage``: what was read of the usage of pods, in that order; :meth:`finish` puts it into ``metrics``.
     - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or why there is none; None: not
       found out yet.
     - ``total``: how many objects there were, damaged ones too; ``problems``: why some are left out.
     - ``duplicates``: what came more than once, in words (``Pod default/web``); the last one counts.
+    - ``external_lists``: external metrics whose HPA is not known before everything is read.
     - ``list_number``: while it is read, which list the next external metrics are of: values of one list add up, those
       of a later one replace them.
     """
@@ -88,6 +98,8 @@ class Dump:
     known_scales: dict[str, Scale | ApiError] | None = None
     known_mapper: RESTMapper | None = None
     unanswered: list[str] | None = None
+    paused: dict[str, Pause] = field(default_factory=dict)
+    external_lists: ExternalLists = field(default_factory=ExternalLists)
 
     def mapper(self) -> RESTMapper:
         """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""
@@ -126,11 +138,33 @@ class Dump:
         found = targets.get((group, reference.kind.lower(), hpa.metadata.namespace, reference.name))
         if found is None:
             return ApiError(f'{resource} "{reference.name}" not found', code=404, reason=NOT_FOUND)
-        _, versions = self.definitions.get((group, str(found.get("kind"))), ("", {}))
+        kind, version = str(found.get("kind")), str(found.get("apiVersion", "")).rpartition("/")[2]
+        paths = WELL_KNOWN_PATHS.get((group, kind))
+        if (group, kind) in self.definitions:
+            paths = self.definitions[group, kind][1].get(version)
+        if paths is None and ((group, kind) in self.definitions or _has_no_scale(group, kind)):
+            return ApiError("the server could not find the requested resource", code=404, reason=NOT_FOUND)
         try:
-            return scale_of(found, versions.get(str(found.get("apiVersion", "")).rpartition("/")[2]))
+            return scale_of(found, paths)
         except ScaleError as error:
             return ApiError(str(error))
+
+    def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
+        """Return what is assumed of the scale of an HPA's target without a CustomResourceDefinition; empty: nothing."""
+        if self.known_mapper is not None:  # a live cluster has answered
+            return ""
+        reference = hpa.spec.scale_target_ref
+        group, kind = group_of(reference.api_version), reference.kind
+        if has_built_in_scale(group, kind) or (group, kind) in _BUILT_IN_KINDS or (group, kind) in self.definitions:
+            return ""
+        name = f"{kind}{f'.{group}' if group else ''}"
+        if (group, kind, hpa.metadata.namespace, reference.name) not in self.targets:
+            return f"the input has no {name} {hpa.metadata.namespace}/{reference.name}"
+        paths = WELL_KNOWN_PATHS.get((group, kind))
+        how = "as it usually is for this kind" if paths is not None else "as most kinds have it, which may be wrong"
+        paths = paths or ScalePaths()
+        where = f"{paths.spec_replicas}, {paths.status_replicas}, {paths.label_selector}"
+        return f"the input has no CustomResourceDefinition of {name}: its scale is read {how} ({where})"
 
     def missing(self) -> list[str]:
         """What is not in the dump and matters, in words."""
@@ -222,8 +256,8 @@ class Dump:
         for time in times:
             self.newest = max(self.newest, time)
 
-    def add(self, record: RawObject, namespace: str | None) -> None:
-        """One object (``record``). ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
+    def add(self, record: RawObject, scope: MetricsScope | None) -> None:
+        """Take one object (``record``). ``scope``: what external metrics are for, if known. Raises ``InputError``."""
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
             if kind == f"{_METRIC_GROUPS.get(group)}List":  # an API that answered nothing is there
@@ -240,7 +274,7 @@ class Dump:
             self.read[kind] += 1
             self.see(hpa.metadata.creation_timestamp)
             hpa = with_namespace(hpa)
-            self._keep_hpa(admit_decoded(hpa, hpa if hpa.metadata.resource_version else None))
+            self._keep_hpa(check_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
             return
         data = plain(record)
         self.read[kind] += 1
@@ -249,7 +283,7 @@ class Dump:
             data = in_namespace(data)
         self.see((data.get("metadata") or {}).get("creationTimestamp"))
         if group in _METRIC_GROUPS:
-            self._add_metric(group, kind, data, namespace)
+            self._add_metric(group, kind, data, scope, record.source)
         elif kind == "HorizontalPodAutoscaler":
             self._add_hpa(data)
         elif kind == "ScaledObject" and group == "keda.sh":
@@ -292,11 +326,13 @@ class Dump:
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """An HPA; one that is ``stored`` may break rules that only a new object must keep."""
-        self._keep_hpa(admit(data, data if stored and (data.get("metadata") or {}).get("resourceVersion") else None))
+        try:
+            hpa = decode(data)
+        except DecodeError as error:
+            raise InputError(str(error)) from None
+        self._keep_hpa(check_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
 
     def _keep_hpa(self, out: Admission) -> None:
-        if out.decode_error is not None:
-            raise InputError(out.decode_error)
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
         self.see(
@@ -323,7 +359,9 @@ class Dump:
         self.duplicates += [f"Pod {key}" for key in self.pods.add_batch(batch)]
         return True
 
-    def _add_metric(self, group: str, kind: str, data: Mapping[str, Any], namespace: str | None) -> None:
+    def _add_metric(
+        self, group: str, kind: str, data: Mapping[str, Any], scope: MetricsScope | None, source: str
+    ) -> None:
         if kind == "NodeMetrics":
             return  # kubectl prints them from the same API
         if kind != _METRIC_GROUPS[group]:
@@ -347,14 +385,24 @@ class Dump:
         else:
             external = from_dict(data, ExternalMetricValue)
             self.see(external.timestamp)
-            self.duplicates += self.metrics.add_external(namespace or "", [external], self.list_number)
+            scope = scope or MetricsScope("")
+            if self.external_lists.add(self.list_number, scope, external, source):
+                self.metrics.external = True
+            else:
+                self.duplicates += self.metrics.add_external(scope.namespace, [external], self.list_number)
 
     def finish(self) -> None:
         """After everything was read: HPAs of ScaledObjects, labels of pods. Raises one ``InputError``."""
         problems: list[Problem] = []
         for key, scaled in self.scaled_objects.items():
-            known = self.metrics.external_names((scaled.get("metadata") or {}).get("namespace", ""))
+            namespace = (scaled.get("metadata") or {}).get("namespace", "")
+            known = [*self.metrics.external_names(namespace), *self.external_lists.names(namespace)]
             data = hpa_of(scaled, known)
+            pause = pause_of(scaled)
+            if pause is not None:
+                self.paused[key] = pause
+                self.hpas.pop(key_of(data), None)  # what KEDA has not deleted yet
+                continue
             missing = unmodelled(scaled)
             if key_of(data) not in self.hpas:
                 missing += guessed(scaled, known)
@@ -369,6 +417,8 @@ class Dump:
                 except InputError as error:
                     whose = f"HPA of ScaledObject {key}"
                     problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
+        owners = {key.removeprefix("ScaledObject "): hpa for hpa, key in self.generated.items()}
+        problems += self.external_lists.resolve(self.hpas, owners, self.metrics)
         for usage in self.usage:
             self.duplicates += self.metrics.add_pod_metrics(usage)
         self.pods.cluster.tidy()

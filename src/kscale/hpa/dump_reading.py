@@ -9,6 +9,7 @@ from kscale.hpa.dump import Dump
 from kscale.hpa.dump_json import is_usage
 from kscale.hpa.dump_pods import records_of
 from kscale.hpa.dump_records import named
+from kscale.hpa.external_lists import MetricsScope
 from kscale.objects.decode import describe
 from kscale.objects.kinds import group_of
 from kscale.snapshot.collector import collector_paused
@@ -24,14 +25,16 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists from all
     ``sources``, which are as :func:`kscale.load` takes them.
 
-    ``metrics`` adds (namespace, source) pairs: the namespace of an external list, which does not say its own; without
-    one it is that of the HPAs if they share one. Everything that cannot be read is raised as one ``InputError``;
+    ``metrics`` adds (scope, source) pairs. The scope is what an external list is for, which the list does not say:
+    ``NS``, ``NS/HPA`` or ``NS:SELECTOR`` (the selector that it was requested with); None: the namespace of the HPAs if
+    they share one. Everything that cannot be read is raised as one ``InputError``;
     without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
     """
     reading = _Reading()
-    for namespace, source in [*((None, each) for each in sources), *metrics]:
+    for text, source in [*((None, each) for each in sources), *metrics]:
+        scope = None if text is None else MetricsScope.parse(text)
         for record in read_scanned(source, scan=reading.scan, empty_lists=True):
-            reading.take(record, namespace)
+            reading.take(record, scope)
     return reading.end(strict=strict)
 
 
@@ -42,7 +45,7 @@ class _Reading:
     def __init__(self) -> None:
         self.dump = Dump()
         self.usage: list[RawObject] = []
-        self.external: list[tuple[int, RawObject, str | None]] = []
+        self.external: list[tuple[int, RawObject, MetricsScope | None]] = []
         self._number = 0
         self._last = ("", "", -1)  # source, place and number in the list of what came last
 
@@ -58,7 +61,7 @@ class _Reading:
         self._moved(source, place, len(found) - 1)
         return found.emptied()
 
-    def take(self, record: RawObject | Problem | PodBatch, namespace: str | None) -> None:
+    def take(self, record: RawObject | Problem | PodBatch, scope: MetricsScope | None) -> None:
         """What comes next."""
         dump = self.dump
         if isinstance(record, RawObject) and is_usage(record):
@@ -81,9 +84,9 @@ class _Reading:
             at = int(index[:-1]) if index[:-1].isdigit() else -1
             self._moved(record.source, place, at, again=at <= self._last[2])
             if group_of(record.api_version) == "external.metrics.k8s.io":
-                self.external.append((self._number, record, namespace))
+                self.external.append((self._number, record, scope))
             else:
-                _take(dump, record, namespace)
+                _take(dump, record, scope)
 
     def _moved(self, source: str, place: str, at: int, *, again: bool = False) -> None:
         """To another list, or the same once more."""
@@ -103,12 +106,12 @@ class _Reading:
         namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
         namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
         only = next(iter(namespaces), "") if len(namespaces) < 2 else None
-        for dump.list_number, record, namespace in self.external:
-            if namespace is None and only is None and not record.empty:
+        for dump.list_number, record, scope in self.external:
+            if scope is None and only is None and not record.empty:
                 text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
                 dump.problems.append(Problem(text, record.source, record.where or record.kind))
             else:
-                _take(dump, record, namespace or only)
+                _take(dump, record, scope or MetricsScope(only or ""))
         try:
             dump.finish()
         except InputError as error:
@@ -119,9 +122,9 @@ class _Reading:
         return dump
 
 
-def _take(dump: Dump, record: RawObject, namespace: str | None) -> None:
+def _take(dump: Dump, record: RawObject, scope: MetricsScope | None) -> None:
     try:
-        dump.add(record, namespace)
+        dump.add(record, scope)
     except InputError as error:
         name = describe(record.where, record.kind, named(record))
         dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)

@@ -15,6 +15,7 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import to_dict
 from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
+from kscale.objects.object_head import deep_field, object_head
 from kscale.snapshot.sources import RawObject
 
 __all__ = ["check_names", "in_namespace", "key_of", "named", "plain", "untold"]
@@ -34,6 +35,8 @@ def plain(record: RawObject) -> Any:
             data = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
+        except RecursionError:
+            raise InputError(Problem("nested too deeply", field=deep_field(memoryview(record.data)))) from None
     if isinstance(data, dict):
         data.setdefault("apiVersion", record.api_version)
         data.setdefault("kind", record.kind)
@@ -45,7 +48,10 @@ def named(record: RawObject) -> Any:
     try:
         return plain(record)
     except InputError:
-        return None
+        if not isinstance(record.data, msgspec.Raw):
+            return None
+        head = object_head(memoryview(record.data))
+        return {"kind": record.kind, "metadata": {"namespace": head.namespace, "name": head.name}}
 
 
 def check_names(data: Any) -> None:

@@ -16,7 +16,7 @@ from kscale.effects import ApiError, GetMetric
 from kscale.errors import InputError
 from kscale.hpa.batch_metrics import MetricTargets, ask_metrics
 from kscale.hpa.batch_pods import BatchPods, SelectedPods
-from kscale.hpa.batch_questions import questions, rows_that_ask
+from kscale.hpa.batch_questions import questions, rows_that_ask, rows_without_answer
 from kscale.hpa.batch_samples import JoinedUsage, source_of_query
 from kscale.hpa.batch_scales import ScaleRows, Scales, read_scales
 from kscale.hpa.batch_selectors import BatchSelectors
@@ -212,6 +212,10 @@ class Chosen:
     def rows_that_ask(self, some: Collection[GetMetric]) -> Iterator[int]:
         """The rows of HPAs that need the answer to one of some questions."""
         return rows_that_ask(self.at, self.specs, self.selectors.wanted, some)
+
+    def rows_without_answer(self, answered: Collection[GetMetric]) -> Iterator[int]:
+        """Return the rows of HPAs that need the answer to a question that was not asked."""
+        return rows_without_answer(self.at, self.specs, self.selectors.wanted, answered)
 
     def encoded(
         self, metrics: Callable[[GetMetric], Any], before: Encoded | None = None, left_out: Collection[int] = ()

@@ -12,6 +12,8 @@ from kscale.hpa.v1_conversion import from_v1
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, Scale
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kind_check import check_kind
+from kscale.objects.kinds import kind_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.scale import ScaleError
@@ -28,7 +30,8 @@ def plain(value: object, what: str = "object") -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     if isinstance(value, KubeObject):
-        return {"apiVersion": value.api_version, "kind": value.kind, **to_dict(value)}
+        _, kind = kind_of(type(value)) or ("", "")
+        return {"apiVersion": value.api_version, "kind": value.kind or kind, **to_dict(value)}
     if is_client_object(value):
         return to_plain(value)
     raise InputError(f"a {what} is a struct, a mapping or a client's object, not {type(value).__name__}")
@@ -74,6 +77,7 @@ def given_pod(value: object) -> Pod:
 def _read(data: Mapping[str, Any], type_: type[K]) -> K:
     """:func:`~kscale.objects.decode.from_dict`; an error says which object it is of, as far as that has a name."""
     try:
+        check_kind(data, type_)
         return from_dict(data, type_)
     except InputError as error:
         metadata = data.get("metadata")

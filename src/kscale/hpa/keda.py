@@ -1,19 +1,24 @@
 """KEDA's ScaledObject as the HorizontalPodAutoscaler that its operator generates.
 
-What KEDA does itself (0 <-> 1 activation, fallback, formulas) is not modelled; :func:`unmodelled` lists it.
+What KEDA does itself (0 <-> 1 activation, fallback, formulas) is not modelled; :func:`unmodelled` lists it. While a
+ScaledObject is paused there is no HPA (:func:`pause_of`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
+from kscale.objects.keda import PAUSED_REPLICAS, ScaledObject, is_paused, is_set
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["check_shape", "guessed", "hpa_of", "unmodelled"]
+__all__ = ["Pause", "check_shape", "guessed", "hpa_of", "pause_of", "unmodelled"]
 
+_PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
+_PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
+_INT32: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLDS: Final = (
     "threshold",
@@ -45,53 +50,21 @@ _NAMED_AFTER: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 """What scalers call their metric, and the settings of which the first that is there follows."""
 
 
-class _Metadata(ApiStruct):
-    annotations: dict[str, Any] | None = None
+class Pause(NamedTuple):
+    """A ScaledObject that is paused: KEDA deletes the HPA ``hpa`` and sets ``target`` (``Kind/name``) to ``replicas``.
 
+    ``replicas`` None: the target keeps its size. ``error``: why KEDA cannot read the number of replicas.
+    """
 
-class _Reference(ApiStruct):
-    api_version: str | None = None
-    kind: str | None = None
-    name: str = ""
-
-
-class _Trigger(ApiStruct):
-    type: str = ""
-    name: str | None = None
-    metric_type: str | None = None
-    metadata: dict[str, str | int | float | bool | None] | None = None
-
-
-class _HPAConfig(ApiStruct):
-    name: str | None = None
-    behavior: dict[str, Any] | None = None
-
-
-class _Advanced(ApiStruct):
-    horizontal_pod_autoscaler_config: _HPAConfig | None = None
-
-
-class _Spec(ApiStruct):
-    scale_target_ref: _Reference | None = None
-    min_replica_count: int | None = None
-    max_replica_count: int = 100
-    triggers: list[_Trigger] | None = None
-    advanced: _Advanced | None = None
-
-
-class _Status(ApiStruct):
-    external_metric_names: list[str] | None = None
-
-
-class _ScaledObject(ApiStruct):
-    metadata: _Metadata | None = None
-    status: _Status | None = None
-    spec: _Spec | None = None
+    hpa: str
+    target: str
+    replicas: int | None
+    error: str = ""
 
 
 def check_shape(scaled: Mapping[str, Any]) -> None:
     """Raise ``InputError`` for a ScaledObject that the other functions here could not read."""
-    from_dict(scaled, _ScaledObject)
+    from_dict(scaled, ScaledObject)
 
 
 def hpa_of(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, Any]:
@@ -115,8 +88,13 @@ def hpa_of(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, An
         "maxReplicas": spec.get("maxReplicaCount", 100),
         "metrics": [metric for metric in _metrics(scaled, known) if metric is not None],
     }
-    if config.get("behavior") is not None:
-        body["behavior"] = config["behavior"]
+    behavior = config.get("behavior")
+    for annotation, direction in ((_PAUSED_SCALE_IN, "scaleDown"), (_PAUSED_SCALE_OUT, "scaleUp")):
+        if is_set(metadata.get("annotations"), annotation):
+            rules = (behavior or {}).get(direction) or {}
+            behavior = {**(behavior or {}), direction: {**rules, "selectPolicy": "Disabled"}}
+    if behavior is not None:
+        body["behavior"] = behavior
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -231,8 +209,23 @@ def unmodelled(scaled: Mapping[str, Any]) -> list[str]:
         out.append("fallback")
     if (spec.get("advanced") or {}).get("scalingModifiers") is not None:
         out.append("advanced.scalingModifiers")
-    if any(
-        key.startswith("autoscaling.keda.sh/paused") for key in (scaled.get("metadata") or {}).get("annotations") or {}
-    ):
-        out.append("autoscaling.keda.sh/paused")
     return out
+
+
+def pause_of(scaled: Mapping[str, Any]) -> Pause | None:
+    """Return what KEDA does with a ScaledObject that is paused; None if it is not.
+
+    Upstream: ``NeedToBePausedByAnnotation`` and ``handlePause`` of KEDA's operator. The annotations for one direction
+    (``paused-scale-in``, ``paused-scale-out``) keep the HPA (:func:`hpa_of`).
+    """
+    annotations = (scaled.get("metadata") or {}).get("annotations") or {}
+    if not is_paused(annotations):
+        return None
+    text = None if PAUSED_REPLICAS not in annotations else str(annotations[PAUSED_REPLICAS])
+    generated = hpa_of(scaled)
+    reference = generated["spec"]["scaleTargetRef"]
+    replicas = error = None
+    if text is not None:
+        replicas = int(text) if _INT32.fullmatch(text) and -(2**31) <= int(text) < 2**31 else None
+        error = None if replicas is not None else f"{PAUSED_REPLICAS} is not a whole number: {text!r}"
+    return Pause(generated["metadata"]["name"], f"{reference['kind']}/{reference['name']}", replicas, error or "")

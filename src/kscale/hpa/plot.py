@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kscale.effects import SECOND
 from kscale.errors import InputError
+from kscale.files import replacing
 from kscale.hpa.replay import Replay
 from kscale.libraries import library
 
@@ -35,6 +36,7 @@ def plot(runs: Sequence[Replay], path: Path) -> None:
         axes.legend(loc="upper left", fontsize="small")
         axes.set_ylim(bottom=0)
     try:
-        figure.savefig(path)
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:])
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None

@@ -62,7 +62,18 @@ class MetricLists:
     several threads at once.
     """
 
-    __slots__ = ("_custom", "_external", "_index", "_labels", "_parts", "_seen", "custom", "external", "resource")
+    __slots__ = (
+        "_answered",
+        "_custom",
+        "_external",
+        "_index",
+        "_labels",
+        "_parts",
+        "_seen",
+        "custom",
+        "external",
+        "resource",
+    )
 
     def __init__(self, *, resource: bool = False, custom: bool = False, external: bool = False) -> None:
         self.resource, self.custom, self.external = resource, custom, external
@@ -70,6 +81,7 @@ class MetricLists:
         self._seen: set[str] | None = set()
         self._custom: dict[tuple[str, str], dict[tuple[str, ...], MetricValue]] = {}
         self._external: dict[tuple[str, str], _Series] = {}
+        self._answered: dict[tuple[str, str, str], list[ExternalMetricValue]] = {}
         self._labels: dict[tuple[str, str], Mapping[str, str]] = {}
         self._index = _Index()
 
@@ -155,6 +167,31 @@ class MetricLists:
         self._index = _Index()
         return again
 
+    def add_external_answer(
+        self, namespace: str, metric: str, selector: str, items: Iterable[ExternalMetricValue]
+    ) -> None:
+        """Add what the API answered for one ``selector`` of a metric's series, whatever labels the values carry.
+
+        Values of :meth:`add_external` no longer count for this selector.
+        """
+        self.external = True
+        self._answered.setdefault((namespace, metric, selector), []).extend(items)
+
+    def is_answered(self, namespace: str, metric: str, selector: str) -> bool:
+        """Whether :meth:`add_external_answer` has values for this selector of an external metric."""
+        return (namespace, metric, selector) in self._answered
+
+    def drop_unlabelled(self, namespace: str, metric: str) -> None:
+        """Drop the values of an external metric that carry no labels."""
+        series = self._external.get((namespace, metric), {})
+        for labels, (number, items) in list(series.items()):
+            labelled = [each for each in items if each.metric_labels is not None]
+            if labelled:
+                series[labels] = (number, labelled)
+            else:
+                del series[labels]
+        self._index = _Index()
+
     def untold(self, namespace: str, metric: str, selector: str) -> bool:
         """Whether values of a custom metric do not say which labels they were asked for with, as ``selector`` does."""
         items = self._custom.get((namespace, metric), {}).values()
@@ -162,12 +199,16 @@ class MetricLists:
 
     def untold_external(self, namespace: str, metric: str, selector: str) -> bool:
         """The same of an external metric and a ``selector`` of its series, whose values may come without labels."""
+        if self.is_answered(namespace, metric, selector):
+            return False
         groups = self._external.get((namespace, metric), {}).values()
         return bool(selector) and any(each.metric_labels is None for _, items in groups for each in items)
 
     def external_names(self, namespace: str) -> list[str]:
         """The external metrics of a namespace."""
-        return [metric for of, metric in self._external if of == namespace]
+        known = dict.fromkeys(metric for of, metric in self._external if of == namespace)
+        known |= dict.fromkeys(metric for of, metric, _ in self._answered if of == namespace)
+        return list(known)
 
     # -- for a batch -------------------------------------------------------------------------------------------------
 
@@ -234,6 +275,10 @@ class MetricLists:
 
     def _external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
         """The values a server would answer; those without labels do not say which they were asked for with."""
+        answer = self._answered.get((query.namespace, query.metric, query.metric_selector))
+        if answer is not None:
+            yield from answer
+            return
         where = (query.namespace, query.metric)
         index = self._index.external.get(where)
         if index is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -11,8 +11,10 @@ import msgspec
 from kscale.effects import DryRun, Moment, moment, to_text
 from kscale.hpa.calculation import Replicas, Tolerances
 from kscale.hpa.dump import Dump
+from kscale.hpa.keda import Pause
 from kscale.hpa.metric_sources import MetricError, source_of, status_quantity, tolerances_of, value_target
 from kscale.hpa.options import HPAOptions
+from kscale.hpa.pod_owners import PodOwners, counts_pods
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.state import ControllerState
 from kscale.objects.autoscaling import (
@@ -21,12 +23,19 @@ from kscale.objects.autoscaling import (
     MetricSpec,
     MetricTarget,
     ObjectMetricSource,
+    Scale,
 )
+from kscale.objects.selectors import SelectorError
 from kscale.records import Record
 from kscale.snapshot.collector import collector_paused
 
-__all__ = ["HPADecision", "HPAReport", "MetricDetail", "hpa_report"]
+__all__ = ["HPADecision", "HPAReport", "MetricDetail", "PausedScaledObject", "hpa_report"]
 
+_OWNERS_SHOWN: Final = 5
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+_NO_PODS: Final = "the target has 0 replicas, so there is no value a pod"
+_OVERFLOW: Final = "the value does not fit 64 bits"
 _LIMITS: Final = {"TooFewReplicas": "minReplicas", "TooManyReplicas": "maxReplicas"}
 
 
@@ -69,11 +78,18 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     groups: dict[str, Sequence[str]] = {}
     group_counts: dict[str, int] = {}
     error: str | None = None
+    note: str = ""
+    """What explains a proposal or a value that ``current`` and ``target`` alone do not."""
 
     @property
     def filled_in(self) -> bool:
         """Whether it was decided with missing or unready pods filled in."""
         return "second_pass" in self.path
+
+    @property
+    def overflows(self) -> bool:
+        """Whether the value in the status is no number of the metric, but what is left of one that does not fit."""
+        return self.note.startswith((_NO_PODS, _OVERFLOW))
 
 
 class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -98,6 +114,24 @@ class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     metrics: Sequence[MetricDetail]
     conditions: Sequence[ConditionText]
     events: Sequence[EventText]
+    warnings: Sequence[str] = ()
+    """What a reader must know about the inputs of the decision, in words."""
+    pod_owners: dict[str, int] = {}
+    """How many of the counted pods belong to whom (``Kind/name``; empty: nobody); only if some belong to others."""
+
+
+class PausedScaledObject(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A ScaledObject that is paused, so that KEDA deletes its HPA ``hpa``.
+
+    ``target`` (``Kind/name``) keeps its size, or KEDA sets it to ``replicas``; ``error``: why KEDA does neither.
+    """
+
+    namespace: str
+    name: str
+    hpa: str
+    target: str
+    replicas: int | None = None
+    error: str = ""
 
 
 class HPAReport(Record, frozen=True):
@@ -111,7 +145,9 @@ class HPAReport(Record, frozen=True):
     ``missing``: what is not in the input and matters, in words. ``unmodelled``: what of an object is not taken into
     account, by its kind and ``namespace/name``, of the HPAs that are shown (of all of them: of every ScaledObject too).
     ``duplicates``: objects of the input that came more than once (kind and ``namespace/name``), shown or not: the last
-    one counts. Each is empty where there is nothing to tell.
+    one counts. ``paused``: ScaledObjects that are paused: no HPA of theirs decides anything. ``assumed``: what is
+    assumed of a target's scale because its CustomResourceDefinition is not in the input, by the HPA's
+    ``namespace/name``. Each is empty where there is nothing to tell.
     """
 
     KIND = "HPAReport"
@@ -123,6 +159,8 @@ class HPAReport(Record, frozen=True):
     duplicates: Sequence[str]
     state: ControllerState
     without_state: Sequence[str] = ()
+    paused: Sequence[PausedScaledObject] = ()
+    assumed: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @collector_paused()
@@ -151,28 +189,55 @@ def hpa_report(
     # What is malformed is raised, shown or not.
     wanted = sorted({row for _, row in shown}.union(decisions.problems))
     rows = dict(zip(wanted, decisions.told(wanted), strict=True))
+    owners = PodOwners(dump.pods.cluster.pod_index(), dump.targets)
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
     told = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
     if hpas is None or len(chosen) == len(every):
         told |= {f"ScaledObject {key}" for key in dump.scaled_objects}  # those without an HPA too
+        paused = dump.paused
+    else:
+        namespaces = {hpa.metadata.namespace for hpa in chosen}
+        paused = {key: pause for key, pause in dump.paused.items() if key.partition("/")[0] in namespaces}
     return HPAReport(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
-        hpas=[_decision(hpa, rows[row], int(decisions.best[row]), options or HPAOptions()) for hpa, row in shown],
+        hpas=[
+            _decision(dump, owners, hpa, rows[row], int(decisions.best[row]), options or HPAOptions())
+            for hpa, row in shown
+        ],
         missing=dump.missing(),
         unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in told},
         duplicates=dump.duplicates,
         state=ControllerState(hpas=dict(decisions.state.hpas)),
         without_state=[key for key in dump.hpas if key not in state.hpas] if state is not None and not fresh else [],
+        paused=[_paused(key, pause) for key, pause in paused.items()],
+        assumed={key: text for key, hpa in zip(keys, chosen, strict=True) if (text := dump.assumed_scale(hpa))},
     )
 
 
-def _decision(hpa: HorizontalPodAutoscaler, run: DryRun[Reconciliation], best: int, options: HPAOptions) -> HPADecision:
+def _paused(key: str, pause: Pause) -> PausedScaledObject:
+    namespace, _, name = key.partition("/")
+    return PausedScaledObject(namespace=namespace, name=name, **pause._asdict())
+
+
+def _decision(
+    dump: Dump,
+    owners: PodOwners,
+    hpa: HorizontalPodAutoscaler,
+    run: DryRun[Reconciliation],
+    best: int,
+    options: HPAOptions,
+) -> HPADecision:
     row = run.value
     reference, tolerances = hpa.spec.scale_target_ref, tolerances_of(hpa, options)
-    details = [_detail(spec, each, tolerances) for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)]
+    scale = dump.scales().get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
+    details = [
+        _detail(spec, each, tolerances, scale if isinstance(scale, Scale) else Scale())
+        for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)
+    ]
     decisive = details[best] if 0 <= best < len(details) else None
     limited = next((each.reason for each in row.status.conditions or () if _limits(row, each.type)), "")
+    shared = _shared_pods(dump, owners, hpa)
     return HPADecision(
         namespace=hpa.metadata.namespace,
         name=hpa.metadata.name,
@@ -193,7 +258,36 @@ def _decision(hpa: HorizontalPodAutoscaler, run: DryRun[Reconciliation], best: i
             for each in row.status.conditions or ()
         ],
         events=[EventText(each.type, each.reason, each.message) for each in run.events],
+        warnings=_overlap(hpa, shared),
+        pod_owners=shared,
     )
+
+
+def _shared_pods(dump: Dump, owners: PodOwners, hpa: HorizontalPodAutoscaler) -> dict[str, int]:
+    """The counted pods by owner, if some are known to belong to another owner than the target."""
+    scale = dump.scales().get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
+    if not isinstance(scale, Scale) or not scale.status.selector or not counts_pods(hpa):
+        return {}
+    try:
+        counts = owners.count(hpa, scale.status.selector)
+    except SelectorError:
+        return {}  # the decision has the error
+    reference = hpa.spec.scale_target_ref
+    # Without any owner reference the input does not say whose the pods are.
+    return counts if set(counts) - {""} and set(counts) != {f"{reference.kind}/{reference.name}"} else {}
+
+
+def _overlap(hpa: HorizontalPodAutoscaler, shared: Mapping[str, int]) -> list[str]:
+    if not shared:
+        return []
+    reference = hpa.spec.scale_target_ref
+    target = f"{reference.kind}/{reference.name}"
+    others = {owner: count for owner, count in shared.items() if owner != target}
+    names = [f"{count:,} of {owner}" if owner else f"{count:,} of no owner" for owner, count in others.items()]
+    if len(names) > _OWNERS_SHOWN:
+        names[_OWNERS_SHOWN:] = [f"{len(names) - _OWNERS_SHOWN:,} more owners"]
+    total, foreign = sum(shared.values()), sum(others.values())
+    return [f"{foreign:,} of the {total:,} pods that the selector counts do not belong to {target}: {', '.join(names)}"]
 
 
 def _limits(row: Reconciliation, type_: str) -> bool:
@@ -207,8 +301,10 @@ def _decided_by(row: Reconciliation, best: MetricDetail | None) -> str:
         return row.reason or "target is at 0 replicas"
     if best is None:
         return row.reason
-    held = " (within tolerance)" if best.tolerated and not best.filled_in else ""
-    return f"{best.name} {best.current} of {best.target}{held}"
+    held = "within tolerance" if best.tolerated and not best.filled_in else ""
+    texts = "; ".join(filter(None, (held, best.note)))
+    value = "?" if best.overflows else best.current
+    return f"{best.name} {value} of {best.target}{f' ({texts})' if texts else ''}"
 
 
 def _held_back_by(
@@ -247,7 +343,7 @@ def _policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
     return f"{side} policy: {(' or ' if rules.select_policy != 'Min' else ' and ').join(texts)}"
 
 
-def _detail(spec: MetricSpec, found: object, tolerances: Tolerances) -> MetricDetail:
+def _detail(spec: MetricSpec, found: object, tolerances: Tolerances, scale: Scale) -> MetricDetail:
     name, target, resource = _names(spec)
     replicas: Replicas | None = getattr(found, "replicas", None)
     error = found.error if isinstance(found, MetricError) else None
@@ -273,7 +369,39 @@ def _detail(spec: MetricSpec, found: object, tolerances: Tolerances) -> MetricDe
         groups={group: names[:1000] for group, names in replicas.groups.items()},
         group_counts={group: len(names) for group, names in replicas.groups.items()},
         error=error,
+        note="" if error else _note(spec, replicas, tolerances, scale),
     )
+
+
+def _note(spec: MetricSpec, replicas: Replicas, tolerances: Tolerances, scale: Scale) -> str:
+    """Explain a value that is no value, and a proposal that does not follow from value and target at first sight."""
+    source = source_of(spec)
+    value_of_api = isinstance(source, (ObjectMetricSource, ExternalMetricSource))
+    per_pod = isinstance(source, (ObjectMetricSource, ExternalMetricSource)) and _is_per_pod(source)
+    current, status = scale.spec.replicas, scale.status.replicas
+    if per_pod and status == 0:
+        return f"{_NO_PODS}; the status shows {status_quantity(replicas.usage)}"
+    if replicas.usage in (_INT64_MIN, _INT64_MAX):
+        return f"{_OVERFLOW}; the status shows {status_quantity(replicas.usage)}"
+    is_tolerated = _tolerated(spec, replicas, tolerances)
+    if per_pod and is_tolerated and status != current:
+        return f"a value a pod keeps the {status} replicas of the target's status, its spec has {current}"
+    if is_tolerated or replicas.replicas != current or _direction_held(replicas, tolerances):
+        return ""
+    ratio = replicas.second_ratio if "second_pass" in replicas.path else replicas.ratio
+    if ratio == 1 or _finite(ratio) is None:
+        return ""
+    groups = {group: len(names) for group, names in replicas.groups.items()}
+    pods = status if per_pod else groups.get("ready", 0)
+    if value_of_api and not per_pod:
+        return f"ratio {ratio:.4g}, rounded up to {current}"
+    if "second_pass" in replicas.path:
+        return f"ratio {ratio:.4g} with pods not ready or not measured, rounded up to {current}"
+    return f"{pods} pods x {ratio:.4g} = {pods * ratio:.4g}, rounded up to {current}"
+
+
+def _is_per_pod(source: ObjectMetricSource | ExternalMetricSource) -> bool:
+    return value_target(source)[0].endswith("per_pod")
 
 
 def _tolerated(spec: MetricSpec, replicas: Replicas, tolerances: Tolerances) -> bool:
@@ -285,8 +413,7 @@ def _tolerated(spec: MetricSpec, replicas: Replicas, tolerances: Tolerances) -> 
     if not isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
         return False
     # A value per pod has no passes: the ratio alone tells.
-    per_pod = value_target(source)[0].endswith("per_pod")
-    return per_pod and tolerances.hold(replicas.ratio)
+    return _is_per_pod(source) and tolerances.hold(replicas.ratio)
 
 
 def _direction_held(replicas: Replicas, tolerances: Tolerances) -> bool:

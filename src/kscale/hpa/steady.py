@@ -35,4 +35,4 @@ def repeated(last: Reconciled, now: Moment, options: HPAOptions) -> Reconciled |
     decisions = decided_again(last.decisions, last.given, since=last.at, now=now, options=options)
     if decisions is None:
         return None
-    return replace(last, histories=decisions.memory.histories, decisions=decisions, at=now, written={})
+    return replace(last, histories=decisions.memory.histories, decisions=decisions, at=now, written={}, ends={})

@@ -91,32 +91,24 @@ def validate(
     if spec.behavior is not None:
         errors += _rules(spec.behavior.scale_up, "spec.behavior.scaleUp")
         errors += _rules(spec.behavior.scale_down, "spec.behavior.scaleDown")
-    declared += _conditions(hpa, old)
     return list(dict.fromkeys([*errors, *declared]))
-
-
-def _conditions(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler | None) -> list[FieldError]:
-    """Declared rules of the status; what an update leaves as it was is not looked at."""
-    kept = {} if old is None else {each.type: each for each in old.status.conditions or ()}
-    return [
-        invalid(
-            f"status.conditions[{i}].observedGeneration", each.observed_generation, "must be greater than or equal to 0"
-        )
-        for i, each in enumerate(hpa.status.conditions or ())
-        if each.observed_generation is not None and each.observed_generation < 0 and kept.get(each.type) != each
-    ]
 
 
 def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) -> list[FieldError]:
     """The errors of a write to the status of what was ``old``."""
     errors = _metadata_update(hpa.metadata, old.metadata)
+    for i, each in enumerate(hpa.status.conditions or ()):
+        generation = each.observed_generation
+        if generation is not None and generation < 0:
+            field = f"status.conditions[{i}].observedGeneration"
+            errors.append(invalid(field, generation, "must be greater than or equal to 0"))
     for name, value in (
         ("currentReplicas", hpa.status.current_replicas),
         ("desiredReplicas", hpa.status.desired_replicas),
     ):
         if value < 0:
             errors.append(invalid(f"status.{name}", value, "must be greater than or equal to 0"))
-    return [*errors, *_conditions(hpa, None if hpa is old else old)]
+    return errors
 
 
 # -- metadata --------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import msgspec
 
 from kscale.errors import InputError, Problem, UnreadableObjectError
 from kscale.objects.base import dec_hook, enc_hook
+from kscale.objects.object_head import deep_field
 
 __all__ = [
     "decoder",
@@ -67,7 +68,8 @@ def from_json(
             # Where Go takes a null for nothing, msgspec does not: once more, slowly, without nulls.
             data = msgspec.json.decode(raw)
     except RecursionError:
-        raise InputError(Problem(_TOO_DEEP, source, object_path)) from None
+        field = deep_field(raw.encode() if isinstance(raw, str) else memoryview(raw))
+        raise InputError(Problem(_TOO_DEEP, source, object_path, field)) from None
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"not UTF-8: {error}", source, object_path)) from None
     except msgspec.DecodeError as error:

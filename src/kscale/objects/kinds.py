@@ -14,6 +14,7 @@ _CORE: Final = "kscale.objects.core"
 _APPS: Final = "kscale.objects.apps"
 _STORAGE: Final = "kscale.objects.storage"
 _AUTOSCALING: Final = "kscale.objects.autoscaling"
+_CUSTOM: Final = "kscale.objects.custom_workloads"
 _RESOURCE: Final = "kscale.objects.resource"
 
 KINDS: Final[dict[tuple[str, str], str]] = {
@@ -49,6 +50,12 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     **{("autoscaling.k8s.io", kind): f"kscale.objects.vpa:{kind}" for kind in (
         "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
     )},
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): "kscale.objects.scale:CustomResourceDefinition",
+    ("keda.sh", "ScaledObject"): "kscale.objects.keda:ScaledObject",
+    ("argoproj.io", "Rollout"): f"{_CUSTOM}:Rollout",
+    **{("apps.kruise.io", kind): f"{_CUSTOM}:{kind}" for kind in ("CloneSet", "UnitedDeployment")},
+    ("apps.openshift.io", "DeploymentConfig"): f"{_CUSTOM}:DeploymentConfig",
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): f"{_CUSTOM}:LeaderWorkerSet",
     ("scheduling.k8s.io", "PriorityClass"): "kscale.objects.classes:PriorityClass",
     ("node.k8s.io", "RuntimeClass"): "kscale.objects.classes:RuntimeClass",
     ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.quota:CapacityQuota",

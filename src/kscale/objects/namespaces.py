@@ -15,11 +15,13 @@ DEFAULT_NAMESPACE: Final = "default"
 
 NAMESPACED: Final = frozenset(
     {
-        "CapacityBuffer", "ConfigMap", "CronJob", "CSIStorageCapacity", "DaemonSet", "Deployment", "Event",
-        "HorizontalPodAutoscaler", "Job", "Lease", "LimitRange", "MachineDeployment", "MachinePool",
+        "CapacityBuffer", "CloneSet", "ConfigMap", "CronJob", "CSIStorageCapacity", "DaemonSet", "Deployment",
+        "DeploymentConfig", "Event", "HorizontalPodAutoscaler", "Job", "LeaderWorkerSet", "Lease", "LimitRange",
+        "MachineDeployment", "MachinePool",
         "MachineSet", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PodMetrics", "PodTemplate",
         "ProvisioningRequest", "ReplicaSet", "ReplicationController", "ResourceClaim", "ResourceClaimTemplate",
-        "ResourceQuota", "Service", "StatefulSet", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
+        "ResourceQuota", "Rollout", "ScaledObject", "Service", "StatefulSet", "UnitedDeployment",
+        "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
     }
 )  # fmt: skip
 """Kinds whose objects are in a namespace, of those that are modelled."""

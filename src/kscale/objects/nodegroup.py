@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Annotated, get_args, get_type_hints
 
 import msgspec
 
@@ -14,6 +15,7 @@ from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
 
 __all__ = [
+    "DURATION_OPTIONS",
     "NOT_IMPLEMENTED",
     "InstanceError",
     "InstanceStatus",
@@ -72,6 +74,10 @@ class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
     ignore_daemonsets_utilization: bool = False
 
 
+Seconds = Annotated[float, msgspec.Meta(extra={"time": "duration"})]
+"""A duration of a group's options."""
+
+
 class NodeGroupOptions(ApiStruct):
     """What a group says for itself, as upstream's flags of the same names; of what it leaves out (None) the
     autoscaler's own option holds. Durations (``max_node_startup_time``, ...) are seconds.
@@ -81,10 +87,10 @@ class NodeGroupOptions(ApiStruct):
 
     scale_down_utilization_threshold: float | None = None
     scale_down_gpu_utilization_threshold: float | None = None
-    scale_down_unneeded_time: float | None = None
-    scale_down_unready_time: float | None = None
-    max_node_provision_time: float | None = None
-    max_node_startup_time: float | None = None
+    scale_down_unneeded_time: Seconds | None = None
+    scale_down_unready_time: Seconds | None = None
+    max_node_provision_time: Seconds | None = None
+    max_node_startup_time: Seconds | None = None
     zero_or_max_node_scaling: bool | None = None
     ignore_daemon_sets_utilization: bool | None = None
     allow_non_atomic_scale_up_to_max: bool | None = None
@@ -92,7 +98,7 @@ class NodeGroupOptions(ApiStruct):
     def on_top_of(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
         """The defaults with what the group says in their place."""
         given = {
-            _OTHER_NAMES.get(name, name): timedelta(seconds=value) if name in _DURATIONS else value
+            _OTHER_NAMES.get(name, name): timedelta(seconds=value) if name in DURATION_OPTIONS else value
             for name in self.__struct_fields__
             if (value := getattr(self, name)) is not None
         }
@@ -100,7 +106,10 @@ class NodeGroupOptions(ApiStruct):
 
 
 _OTHER_NAMES = {"ignore_daemon_sets_utilization": "ignore_daemonsets_utilization"}
-_DURATIONS = frozenset(name for name in NodeGroupOptions.__struct_fields__ if name.endswith("_time"))
+DURATION_OPTIONS = frozenset(
+    name for name, type_ in get_type_hints(NodeGroupOptions, include_extras=True).items() if Seconds in get_args(type_)
+)
+"""The options of a group that are durations."""
 
 
 class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
@@ -143,7 +152,8 @@ class NodeGroup(ApiStruct):
     nodes: list[str] = []
     node_selector: dict[str, str] | None = None
     instances: list[str] | None = None
-    """Provider ids of what the cloud runs for it; None = those of its nodes, and ``unregistered_instances``."""
+    """Ids of what the cloud runs for it (:func:`~kscale.objects.nodegroups.instance_id_of`); None = those of its nodes,
+    and ``unregistered_instances``."""
     instances_error: str | None = None
     """``instances`` are what it told before: nothing that takes all of them goes by that."""
     gone_instances: list[str] = []

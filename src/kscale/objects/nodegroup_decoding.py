@@ -8,8 +8,12 @@ from typing import Any
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.kind_check import check_kind
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+from kscale.objects.resource import ResourceSlice
+from kscale.objects.storage import CSINode
 
 __all__ = ["group_from_dict", "template_from_dict"]
 
@@ -39,7 +43,13 @@ def template_from_dict(given: Mapping[str, Any], where: str = "template") -> Nod
 
 def _template(given: Mapping[str, Any]) -> dict[str, Any]:
     """A bare node is the ``node`` of a template."""
-    return {"node": dict(given)} if "node" not in given and not given.keys().isdisjoint(_NODE) else dict(given)
+    data = {"node": dict(given)} if "node" not in given and not given.keys().isdisjoint(_NODE) else dict(given)
+    for member, type_ in (("node", Node), ("pods", Pod), ("csiNode", CSINode), ("resourceSlices", ResourceSlice)):
+        value = data.get(member)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                check_kind(item, type_, f"template.{member}")
+    return data
 
 
 _NODE = ("metadata", "spec", "status")

@@ -12,7 +12,7 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroup_decoding import group_from_dict
 
-__all__ = ["Groups", "read_alike"]
+__all__ = ["Groups", "instance_id_of", "read_alike"]
 
 
 class Groups:
@@ -114,6 +114,16 @@ class Groups:
         return self._id_of.get(name)
 
 
+def instance_id_of(node: Node) -> str:
+    """Return the id of the instance behind a node: its provider id, else its name.
+
+    Every comparison of nodes with a group's instances uses this id. A description of a group lists nodes by name, so a
+    node without provider id is the instance of that name; it is registered. Upstream compares ``spec.providerID`` alone
+    (``clusterstate.go``: getNotRegisteredNodes), for clouds whose instances have ids that are no node names.
+    """
+    return node.spec.provider_id or node.metadata.name
+
+
 def read_alike(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:
     """Whether :meth:`Groups.of` reads the same of nodes as of those before: names, provider ids, labels, and all of the
     nodes that groups are made ``from_node``."""
@@ -154,7 +164,7 @@ def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[No
         taken.update(members)
         instances = item.instances
         if instances is None:
-            known = [by_name[name].spec.provider_id or name for name in members if name in by_name]
+            known = [instance_id_of(by_name[name]) for name in members if name in by_name]
             instances = [*known, *item.unregistered_instances]
         found[item.id] = replace(
             item,

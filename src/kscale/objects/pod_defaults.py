@@ -28,17 +28,23 @@ from kscale.objects.core import (
 from kscale.objects.limit_ranger import refusal, with_limit_range_defaults
 from kscale.objects.meta import KubeObject, LabelSelector, LabelSelectorRequirement, ObjectMeta
 from kscale.objects.requests import CPU, MEMORY, container_requests, is_hugepages, is_pod_level_resource
+from kscale.objects.resource import ResourceClaimTemplate
 
-__all__ = ["BUILT_IN_CLASSES", "PodClasses", "with_defaults"]
+__all__ = ["BUILT_IN_CLASSES", "COMPLETING_KINDS", "PodClasses", "with_defaults"]
+
+COMPLETING_KINDS: Final = ("PriorityClass", "RuntimeClass", "LimitRange", "ResourceClaimTemplate")
+"""The kinds that :meth:`PodClasses.of` reads."""
 
 
 class PodClasses(msgspec.Struct, frozen=True):
     """What of a cluster says how its pods are completed: priority and runtime classes by name, limit ranges by
-    namespace. The two priority classes of the system always exist."""
+    namespace, templates of claims on devices by (namespace, name). The two priority classes of the system always
+    exist."""
 
     priorities: Mapping[str, PriorityClass] = msgspec.field(default_factory=dict)
     runtimes: Mapping[str, RuntimeClass] = msgspec.field(default_factory=dict)
     limits: Mapping[str, Sequence[LimitRange]] = msgspec.field(default_factory=dict)
+    claim_templates: Mapping[tuple[str, str], ResourceClaimTemplate] = msgspec.field(default_factory=dict)
 
     @staticmethod
     def of(objects: Iterable[KubeObject]) -> PodClasses:
@@ -52,6 +58,7 @@ class PodClasses(msgspec.Struct, frozen=True):
             {item.name: item for item in listed if isinstance(item, PriorityClass)},
             {item.name: item for item in listed if isinstance(item, RuntimeClass)},
             limits,
+            {(item.namespace, item.name): item for item in listed if isinstance(item, ResourceClaimTemplate)},
         )
 
     def refusal(self, spec: PodSpec, namespace: str = "default") -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
+from kscale.objects.object_head import deep_field
 
 __all__ = ["refuse_repeated_keys"]
 
@@ -22,8 +23,11 @@ def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
     import json
 
     readable = bytes(text).decode("utf-8", "replace")  # parts that nobody decodes may be no UTF-8
-    written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
-    path, key = next(_repeated(written, ""))
+    try:
+        written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
+        path, key = next(_repeated(written, ""))
+    except RecursionError:
+        raise InputError(Problem("a key comes twice", field=deep_field(memoryview(text)))) from None
     raise InputError(Problem(f"the key {key} comes twice", field=path))
 
 

@@ -14,12 +14,14 @@ __all__ = [
     "AUTOSCALING_V1",
     "BUILT_IN",
     "BUILT_IN_MAPPER",
+    "AnyKindRESTMapper",
     "RESTMapper",
     "RESTMappingError",
     "ServedResource",
     "discovered",
     "discovered_at_once",
     "parse_group_version",
+    "plural_of",
     "split_group_resource",
 ]
 
@@ -140,6 +142,31 @@ class RESTMapper:
             text = f"could not find scale subresource for {where} in discovery information"
             raise RESTMappingError(f"could not find proper group-version for scale subresource of {where}: {text}")
         return found.scale
+
+
+class AnyKindRESTMapper(RESTMapper):
+    """A mapper that takes every kind for served: kinds that it is not given have the usual plural.
+
+    For inputs that do not say what a server serves: whether an object is there decides the answer.
+    """
+
+    __slots__ = ()
+
+    def resources(self, group: str, kind: str) -> tuple[str, ...]:
+        """Return the group-resources of a kind."""
+        try:
+            return super().resources(group, kind)
+        except RESTMappingError:
+            plural = plural_of(kind)
+            return (f"{plural}.{group}" if group else plural,)
+
+
+def plural_of(kind: str) -> str:
+    """Return the usual name of a kind's resource: ``gateways``, ``policies``, ``ingresses``."""
+    name = kind.lower()
+    if name.endswith("y") and not name.endswith(("ay", "ey", "oy", "uy")):
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
 
 
 BUILT_IN_MAPPER: Final = RESTMapper()

@@ -15,13 +15,17 @@ from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.meta import KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.selectors import SelectorError, compile_selector, from_label_map
 
 __all__ = [
+    "WELL_KNOWN_PATHS",
+    "CustomResourceDefinition",
     "ScaleError",
     "ScalePaths",
     "definition_of",
+    "definition_parts",
+    "has_built_in_scale",
     "scale_of",
     "scale_of_workload",
     "scale_paths",
@@ -45,6 +49,20 @@ class ScalePaths(msgspec.Struct, frozen=True):
     spec_replicas: str = ".spec.replicas"
     status_replicas: str = ".status.replicas"
     label_selector: str = ".status.selector"
+
+
+_DEPLOYMENT_CONFIG: Final = ("apps.openshift.io", "DeploymentConfig")
+_OPENKRUISE: Final = ScalePaths(label_selector=".status.labelSelector")
+_ECK: Final = ScalePaths(".spec.count", ".status.count", ".status.selector")
+WELL_KNOWN_PATHS: Final[Mapping[tuple[str, str], ScalePaths]] = {
+    ("argoproj.io", "Rollout"): ScalePaths(status_replicas=".status.HPAReplicas"),
+    ("apps.kruise.io", "CloneSet"): _OPENKRUISE,
+    ("apps.kruise.io", "StatefulSet"): _OPENKRUISE,
+    ("apps.kruise.io", "UnitedDeployment"): _OPENKRUISE,
+    ("kibana.k8s.elastic.co", "Kibana"): _ECK,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ScalePaths(label_selector=".status.hpaPodSelector"),
+}
+"""Where widely used kinds have their scale, by (group, kind): what their CustomResourceDefinitions say."""
 
 
 class _Paths(ApiStruct):
@@ -73,13 +91,20 @@ class _DefinitionSpec(ApiStruct):
     versions: list[_Version] | None = None
 
 
-class _Definition(ApiStruct):
+class CustomResourceDefinition(KubeObject):
+    """What kinds a group has, and where their scale is (``apiextensions.k8s.io``)."""
+
     spec: _DefinitionSpec | None = None
 
 
 def definition_of(definition: Mapping[str, Any]) -> tuple[str, str, str, dict[str, ScalePaths]]:
     """(group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition; ``InputError`` for odd shapes."""
-    spec = from_dict(definition, _Definition).spec or _DefinitionSpec()
+    return definition_parts(from_dict(definition, CustomResourceDefinition))
+
+
+def definition_parts(definition: CustomResourceDefinition) -> tuple[str, str, str, dict[str, ScalePaths]]:
+    """Return (group, kind, plural, :func:`scale_paths`) of a definition."""
+    spec = definition.spec or _DefinitionSpec()
     names = spec.names or _Names()
     return spec.group, names.kind, names.plural, _paths(spec)
 
@@ -102,6 +127,13 @@ def _paths(spec: _DefinitionSpec) -> dict[str, ScalePaths]:
     return out
 
 
+def has_built_in_scale(group: str, kind: str) -> bool:
+    """Whether an API server has the scale of a kind without a CustomResourceDefinition: Kubernetes or OpenShift."""
+    if kind == "ReplicationController":
+        return not group
+    return (group in ("apps", "extensions") and kind in _WORKLOADS) or (group, kind) == _DEPLOYMENT_CONFIG
+
+
 def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     """The scale of an object (plain data). ``paths`` None: a built-in kind, or a custom one with the usual paths.
 
@@ -111,10 +143,9 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     if paths is None and (api_version.startswith(("apps/", "extensions/")) or not api_version) and kind in _WORKLOADS:
         return _workload(data)
     if paths is None and kind == "ReplicationController":
-        labels = (data.get("spec") or {}).get("selector") or {}
-        if not isinstance(labels, Mapping) or not all(isinstance(each, str) for each in labels.values()):
-            raise ScaleError("the label selector must be a map of texts")
-        return _scale(data, *_counts(data), str(from_label_map(labels)))
+        return _scale(data, *_counts(data), str(from_label_map(_label_map(data))))
+    if paths is None and (api_version.partition("/")[0], kind) == _DEPLOYMENT_CONFIG:
+        return _deployment_config(data)
     paths = paths or ScalePaths()
     replicas = _at(data, paths.spec_replicas)
     if replicas is None:
@@ -181,6 +212,22 @@ def _workload(data: Mapping[str, Any]) -> Scale:
     except (SelectorError, InputError) as error:
         raise ScaleError(str(error)) from None
     return _scale(data, *_counts(data), selector)
+
+
+def _label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
+    """The selector of an object that selects by a map of labels."""
+    labels = (data.get("spec") or {}).get("selector") or {}
+    if not isinstance(labels, Mapping) or not all(isinstance(each, str) for each in labels.values()):
+        raise ScaleError("the label selector must be a map of texts")
+    return labels
+
+
+def _deployment_config(data: Mapping[str, Any]) -> Scale:
+    """The scale of an OpenShift DeploymentConfig, which also selects its own name (``scaleFromConfig``)."""
+    name = (data.get("metadata") or {}).get("name", "")
+    replicas = (data.get("spec") or {}).get("replicas") or 0
+    ready = (data.get("status") or {}).get("replicas") or 0
+    return _scale(data, replicas, ready, str(from_label_map({**_label_map(data), "deploymentconfig": name})))
 
 
 def _counts(data: Mapping[str, Any]) -> tuple[Any, Any]:

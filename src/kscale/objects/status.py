@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int32
 
 __all__ = ["Status", "StatusCause", "StatusDetails"]
 
@@ -23,7 +23,7 @@ class StatusDetails(ApiStruct):
     kind: str = ""
     uid: str = ""
     causes: list[StatusCause] = []
-    retry_after_seconds: int = 0
+    retry_after_seconds: Int32 = 0
 
 
 class Status(ApiStruct):
@@ -34,5 +34,5 @@ class Status(ApiStruct):
     status: str = ""
     message: str = ""
     reason: str = ""
-    code: int = 0
+    code: Int32 = 0
     details: StatusDetails | None = None

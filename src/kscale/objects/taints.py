@@ -11,6 +11,8 @@ from kscale.objects.core import Taint, Toleration
 __all__ = ["first_untolerated", "tolerates", "tolerates_all"]
 
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_FEW: Final = 8
+"""Up to as many tolerations or taints are compared one by one, which is faster than an index of them."""
 _FILTERING: Final = ("NoSchedule", "NoExecute")
 
 
@@ -45,6 +47,46 @@ def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: boo
     return False
 
 
+class _Tolerations:
+    """Many tolerations, indexed by key and effect, so that looking up a taint does not depend on their number.
+
+    Answers as :func:`tolerates` asked for each of them.
+    """
+
+    __slots__ = ("_above", "_all", "_below", "_equal")
+
+    def __init__(self, tolerations: Iterable[Toleration], *, comparison_operators: bool) -> None:
+        self._all: set[tuple[str, str]] = set()
+        self._equal: set[tuple[str, str, str]] = set()
+        self._below: dict[tuple[str, str], int] = {}
+        self._above: dict[tuple[str, str], int] = {}
+        for item in tolerations:
+            place, operator = (item.key, item.effect), item.operator or "Equal"
+            if operator == "Exists":
+                self._all.add(place)
+            elif operator == "Equal":
+                self._equal.add((*place, item.value))
+            elif operator in ("Lt", "Gt") and comparison_operators and (bound := _integer(item.value)) is not None:
+                if operator == "Lt":
+                    self._below[place] = max(bound, self._below.get(place, bound))
+                else:
+                    self._above[place] = min(bound, self._above.get(place, bound))
+
+    def cover(self, taint: Taint) -> bool:
+        """Return whether some toleration covers a taint."""
+        places = [(key, effect) for key in {taint.key, ""} for effect in {taint.effect, ""}]
+        if any(place in self._all or (*place, taint.value) in self._equal for place in places):
+            return True
+        if not self._below and not self._above:
+            return False
+        value = _integer(taint.value)
+        return value is not None and any(
+            (place in self._below and value < self._below[place])
+            or (place in self._above and value > self._above[place])
+            for place in places
+        )
+
+
 def first_untolerated(
     tolerations: Iterable[Toleration],
     taints: Iterable[Taint],
@@ -52,8 +94,11 @@ def first_untolerated(
     effects: Iterable[str] = _FILTERING,
     comparison_operators: bool = False,
 ) -> Taint | None:
-    """The first taint, in list order, with one of the effects that no toleration covers."""
-    tolerations, effects = list(tolerations), tuple(effects)
+    """Return the first taint, in list order, with one of the effects that no toleration covers; None without one."""
+    tolerations, taints, effects = list(tolerations), list(taints), tuple(effects)
+    if len(tolerations) > _FEW and len(taints) > _FEW:
+        index = _Tolerations(tolerations, comparison_operators=comparison_operators)
+        return next((taint for taint in taints if taint.effect in effects and not index.cover(taint)), None)
     for taint in taints:
         if taint.effect in effects and not any(
             tolerates(item, taint, comparison_operators=comparison_operators) for item in tolerations

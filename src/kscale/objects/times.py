@@ -9,7 +9,17 @@ from typing import Final, Protocol
 
 from kscale.errors import InputError, Problem
 
-__all__ = ["duration", "format_time", "micro_time", "moment", "moment_in", "nanoseconds", "seconds", "to_datetime"]
+__all__ = [
+    "duration",
+    "format_time",
+    "micro_time",
+    "moment",
+    "moment_in",
+    "nanoseconds",
+    "seconds",
+    "to_datetime",
+    "virtual_moment",
+]
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
@@ -18,6 +28,10 @@ ZERO_TIME: Final = -(2**63)
 """Go's zero time (the year 1, which int64 nanoseconds do not reach): what an absent timestamp is."""
 
 _LAST: Final = 2**63 - 1
+_FIRST: Final = 10**17
+"""1973 in nanoseconds. Times in seconds, milliseconds or microseconds since 1970 are smaller for 3,000 years."""
+_UNITS: Final = {"seconds": _SECOND, "milliseconds": 10**6, "microseconds": 10**3}
+_YEARS: Final = range(2000, 2101)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -68,10 +82,34 @@ def duration(value: timedelta) -> int:
 
 
 def moment(value: datetime | int, name: str = "now") -> int:
-    """What a caller may give as a time, ``value``: an aware datetime, or nanoseconds since 1970.
+    """Return a time that a caller gave as nanoseconds since 1970.
 
-    ``name`` is that of the argument, for the error. Raises :class:`InputError` for a naive datetime, a text, a float, a
-    bool, and an int that is no int64.
+    Parameters
+    ----------
+    value : datetime or int
+        An aware datetime, or nanoseconds since 1970 as ``time.time_ns()`` returns them. Of integers, 0 and
+        :data:`ZERO_TIME` stand for no particular time; all others have to be in 1973 or later.
+    name : str
+        The argument's name, for the error.
+
+    Raises
+    ------
+    InputError
+        For a naive datetime, a text, a float, a bool, an int that is no int64, and an int before 1973: that is a time
+        in seconds, milliseconds or microseconds.
+    """
+    if type(value) is int and (_FIRST <= value <= _LAST or value in (0, ZERO_TIME)):
+        return value
+    time = virtual_moment(value, name)
+    if not isinstance(value, datetime) and time < _FIRST and time not in (0, ZERO_TIME):
+        raise _refused(name, _too_early(time))
+    return time
+
+
+def virtual_moment(value: datetime | int, name: str = "now") -> int:
+    """Return a time of a virtual clock, which may begin anywhere, as nanoseconds since 1970.
+
+    Same as :func:`moment`, but for integers before 1973, which are taken as they are.
     """
     if type(value) is int and ZERO_TIME <= value <= _LAST:
         return value
@@ -88,6 +126,19 @@ def moment(value: datetime | int, name: str = "now") -> int:
     if not ZERO_TIME <= value <= _LAST:
         raise _refused(name, f"{value} nanoseconds are more than 64 bits hold")
     return int(value)
+
+
+def _too_early(value: int) -> str:
+    """Say which unit an integer before 1973 seems to have."""
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    for unit, size in _UNITS.items():
+        if (days := value * size // (86400 * _SECOND)) < 10**6 and (epoch + timedelta(days)).year in _YEARS:
+            date = printed_time(value * size)
+            seems = f"it seems to be {unit} ({date}): multiply it by {size:,}, or give time.time_ns()"
+            break
+    else:
+        seems = "give time.time_ns()"
+    return f"{value} nanoseconds since 1970 are before 1973; {seems} or an aware datetime"
 
 
 def _refused(name: str, text: str) -> InputError:

@@ -11,6 +11,7 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.quantity import Quantity
 
 __all__ = [
+    "ContainerPolicies",
     "ContainerResourcePolicy",
     "EvictionRequirement",
     "HistogramCheckpoint",
@@ -30,7 +31,6 @@ __all__ = [
     "VerticalPodAutoscalerSpec",
     "VerticalPodAutoscalerStatus",
     "container_policy",
-    "controlled_values",
     "update_mode",
 ]
 
@@ -203,17 +203,30 @@ def update_mode(vpa: VerticalPodAutoscaler) -> str:
 
 
 def container_policy(container: str, policy: PodResourcePolicy | None) -> ContainerResourcePolicy | None:
-    """The first policy of that name, else the last one for ``*``."""
-    default = None
-    for item in policy.container_policies if policy is not None else ():
-        if item.container_name == container:
-            return item
-        if item.container_name == DEFAULT_CONTAINER_POLICY:
-            default = item
-    return default
+    """Return the policy that applies to one container; for many containers build :class:`ContainerPolicies` once."""
+    return ContainerPolicies(policy).get(container)
 
 
-def controlled_values(container: str, policy: PodResourcePolicy | None) -> str:
-    """``RequestsAndLimits`` unless the container's policy says otherwise."""
-    found = container_policy(container, policy)
-    return (found.controlled_values if found is not None else None) or "RequestsAndLimits"
+class ContainerPolicies:
+    """The container policies of a VPA, indexed by container name.
+
+    Build one per VPA, not one per container: a pod and a VPA may each have thousands of entries.
+    """
+
+    __slots__ = ("_by_name", "_default")
+
+    def __init__(self, policy: PodResourcePolicy | None) -> None:
+        items = policy.container_policies if policy is not None else []
+        self._by_name = {item.container_name: item for item in reversed(items)}
+        self._default = next(
+            (item for item in reversed(items) if item.container_name == DEFAULT_CONTAINER_POLICY), None
+        )
+
+    def get(self, container: str) -> ContainerResourcePolicy | None:
+        """Return the first policy of that name, else the last policy of ``*``, else None."""
+        return self._by_name.get(container, self._default)
+
+    def controlled_values(self, container: str) -> str:
+        """Return ``RequestsAndLimits`` unless the container's policy says otherwise."""
+        policy = self.get(container)
+        return (policy.controlled_values if policy is not None else None) or "RequestsAndLimits"

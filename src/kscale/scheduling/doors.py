@@ -9,6 +9,8 @@ import msgspec
 
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
+from kscale.objects.kind_check import check_kind
+from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroup_decoding import group_from_dict, template_from_dict
 from kscale.objects.nodegroups import Groups
@@ -44,6 +46,8 @@ def record_of(pod: Any) -> PodRecord:
         return pod_record(pod)
     if is_client_object(pod):
         return pod_record(to_plain(pod))
+    if isinstance(pod, KubeObject):
+        check_kind(pod, Pod)
     raise InputError(f"a pod is {short(pod)}, not a pod's name or a pod")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -140,10 +140,14 @@ class Explainer:
 
     def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
         """The pods of an existing node that are meant, in order of appearance."""
+        return [key for key, pod in self.classes_on(node) if means(pod)]
+
+    def classes_on(self, node: int) -> Iterator[tuple[str, PodClass]]:
+        """Iterate over the key and class of each pod on an existing node, in order of appearance."""
         snapshot = self.ctx.snapshot
-        rows = np.flatnonzero(snapshot.placed_node == node).tolist()
         classes = snapshot.interner.classes
-        return [snapshot.placed.key(row) for row in rows if means(classes[int(snapshot.placed_class[row])])]
+        for row in np.flatnonzero(snapshot.placed_node == node).tolist():
+            yield snapshot.placed.key(row), classes[int(snapshot.placed_class[row])]
 
     def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
         """The pods that are meant in the topology domain of an existing node, in order of appearance."""

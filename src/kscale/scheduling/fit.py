@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.core import Pod
+from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.scheduling.arguments import short
-from kscale.scheduling.doors import SnapshotLike, snapshot_of
+from kscale.scheduling.doors import SnapshotLike, record_of, snapshot_of
 from kscale.scheduling.pods import PodsLike, pods_of
 from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
@@ -124,8 +125,11 @@ class FitResult:
 
     # -- one pod -----------------------------------------------------------------------------------------------------
 
-    def _pod(self, pod: str | Pod) -> tuple[str, int]:
-        name = pod.key if isinstance(pod, Pod) else pod
+    def _pod(self, pod: str | Pod | dict[str, Any]) -> tuple[str, int]:
+        """Return the pod's name and the number of its class. A pod without a namespace is in ``default``."""
+        name = pod if isinstance(pod, str) else record_of(pod).key
+        if "/" not in name:
+            name = f"{DEFAULT_NAMESPACE}/{name}"
         try:
             pod_class = self._classes[self._index[name]]
         except KeyError:
@@ -138,11 +142,11 @@ class FitResult:
         except KeyError:
             raise InputError(f"no node {node!r} in the snapshot") from None
 
-    def prefilter(self, pod: str | Pod) -> PreFilterReport:
+    def prefilter(self, pod: str | Pod | dict[str, Any]) -> PreFilterReport:
         """Every PreFilter on its own: skipped plug-ins, failures, node sets."""
         return self.session.prefilter(self._pod(pod)[1])
 
-    def verdict(self, pod: str | Pod, node: str) -> Verdict:
+    def verdict(self, pod: str | Pod | dict[str, Any], node: str) -> Verdict:
         """The first failing plug-in, where upstream stops, with its texts."""
         name, number = self._pod(pod)
         found = self.session.verdict(number, self._node(node))
@@ -150,14 +154,14 @@ class FitResult:
         debug = f'nodeName: "{node}"' if by_filter else ""
         return msgspec.structs.replace(found, pod=name, node=node, debug=debug)
 
-    def verdicts(self, pod: str | Pod, node: str) -> list[Verdict]:
+    def verdicts(self, pod: str | Pod | dict[str, Any], node: str) -> list[Verdict]:
         """Every failing Filter on its own, in profile order, with numbers. PreFilter node sets are not applied; a
         plug-in whose PreFilter skipped or failed is left out."""
         name, number = self._pod(pod)
         found = self.session.verdicts(number, self._node(node))
         return [msgspec.structs.replace(no, pod=name, node=node) for no in found]
 
-    def any_node(self, pod: str | Pod, *, cursor: int = 0) -> Verdict:
+    def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """The first node that takes the pod, round robin from behind ``cursor``; cordoned nodes are passed over
         (upstream: ``SchedulePodOnAnyNodeMatching``). The result's ``node`` is the one found."""
         name, number = self._pod(pod)

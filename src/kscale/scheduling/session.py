@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from kscale.scheduling.explain import Explainer
 from kscale.scheduling.facts import HOSTNAME, NAME
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
+from kscale.scheduling.plugins.node_volume_limits import VolumeNumbers, csi_rules_not_judged
 from kscale.scheduling.plugins.pod_topology_spread import SpreadNumbers
 from kscale.scheduling.prefilter import PreFilterReport, prefilter_report
 from kscale.scheduling.profile import SchedulerProfile
@@ -205,12 +207,15 @@ class Session:
         found[self._classes.part(SpreadNumbers).leaving(taint)] = 1
         return found
 
-    @property
+    @cached_property
     def unmodelled(self) -> list[str]:
         """What pods use that no rule here looks at: short texts, each once, in order of appearance."""
-        if not self._ctx.dra or not self._copies.claims:
-            return []
-        return ["resource claims of the pods that come with a new node"]
+        ctx, copies = self._ctx, self._copies
+        found = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
+        if copies.templates:
+            drivers = self._classes.part(VolumeNumbers).asked_drivers
+            found += csi_rules_not_judged(drivers, copies.templates, ctx)
+        return found
 
     # -- why ---------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 __all__ = ["content_of", "form_of"]
 
@@ -29,7 +30,7 @@ def form_of(path: Path, forms: Collection[str], what: str) -> str:
 def content_of(path: Path) -> bytes:
     """What a file holds, unpacked. Raises ``InputError`` when it cannot be read."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), str(path))) from None
     if path.suffix.lower() != ".gz":

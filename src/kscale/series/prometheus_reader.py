@@ -19,6 +19,7 @@ __all__ = ["read_prometheus"]
 
 _SHORTEST: Final = len('[0,"0"]')
 _VALUE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
+_OLD_LABELS: Final = {"pod": "pod_name", "container": "container_name"}
 _FARTHEST: Final = 1 << 32
 """Seconds; nanoseconds beyond that do not fit."""
 
@@ -45,7 +46,9 @@ def read_prometheus(
 ) -> Series:
     """The matrix of a range query, whose answer is ``data`` (JSON).
 
-    ``columns`` says which labels are ``namespace``, ``pod`` and ``container``. All labels are kept with each series,
+    ``columns`` says which labels are ``namespace``, ``pod`` and ``container``; without it ``pod_name`` and
+    ``container_name`` (cAdvisor's labels before Kubernetes 1.16) are read where the others are absent. All labels are
+    kept with each series,
     and what the answer warns of (Thanos and Mimir say there that it is a part of the whole), each text once. Unless
     ``finite`` is False a value that is NaN or infinite is an error: leave it out in the query.
 
@@ -66,8 +69,10 @@ def read_prometheus(
         results = msgspec.json.decode(answer.data.result, type=list[_Result])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(Problem(f"not a Prometheus answer: {error}", source)) from None
-    names = [(columns or {}).get(name, name) for name in KEY_COLUMNS]
-    keys = [SeriesKey(*(result.metric.get(name, "") for name in names)) for result in results]
+    names = [_labels_of(name, columns or {}) for name in KEY_COLUMNS]
+    keys = [
+        SeriesKey(*(result.metric.get(name) or result.metric.get(old, "") for name, old in names)) for result in results
+    ]
     texts = [memoryview(result.values) for result in results]
     counts = np.zeros(len(results), np.int64)
     room = sum(text.nbytes for text in texts) // _SHORTEST + len(texts)
@@ -91,6 +96,12 @@ def read_prometheus(
         finite=finite,
     )
     return replace(series, warnings=tuple(dict.fromkeys(answer.warnings or ())))
+
+
+def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
+    """The label of a key column, and the one that is read if it is absent."""
+    label = columns.get(name, name)
+    return label, label if name in columns else _OLD_LABELS.get(name, label)
 
 
 def _value(text: str) -> float:

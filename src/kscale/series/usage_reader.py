@@ -82,7 +82,7 @@ def read_usage(
         raise InputError(f"{metric!r} is not a metric: one of {', '.join(METRICS)}")
     path = Path(path)
     if not path.is_file():
-        raise InputError(Problem("no such file", str(path)))
+        raise InputError(Problem("not a regular file" if path.exists() else "no such file", str(path)))
     form = form_of(path, (".parquet", ".csv", ".json"), "usage")
     if form == ".parquet":
         yield from _parquet(path, column_names(columns), unit, threads)
@@ -227,7 +227,7 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
     )
     warnings = series.warnings
     for batch in usage_of(series, is_memory, columns):
-        yield replace(batch, warnings=warnings)
+        yield replace(batch, warnings=(*warnings, *batch.warnings))
         warnings = ()
 
 
@@ -251,9 +251,12 @@ def usage_of(
         of_row = np.repeat(np.array(numbers, np.int32), lengths)
         times = np.concatenate([series.time[one] for one in rows])
         values = np.concatenate([series.value[one] for one in rows])
+        warnings: tuple[str, ...] = ()
         if len(made) < len(wanted):  # a container that was restarted has several: upstream sorts its samples by time
             order = np.lexsort((times, of_row))
             of_row, times, values = of_row[order], times[order], values[order]
+            if ((np.diff(times) == 0) & (np.diff(of_row) == 0)).any():
+                warnings = _parts_of_one(wanted, numbers, series)
         yield UsageBatch(
             [key for key, _, _ in made],
             [workload for _, workload, _ in made],
@@ -262,7 +265,26 @@ def usage_of(
             None if memory else values,
             values if memory else None,
             [dict(labels) for _, _, labels in made],
+            warnings,
         )
+
+
+def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series) -> tuple[str, ...]:
+    """Name the labels in which series of one container differ: each is a part of its usage, as that of one core."""
+    groups: dict[int, list[Mapping[str, str]]] = {}
+    for i, number in zip(wanted, numbers, strict=True):
+        groups.setdefault(number, []).append(series.labels[i])
+    differing = {
+        name
+        for group in groups.values()
+        for name in {name for labels in group for name in labels}
+        if len({labels.get(name) for labels in group}) > 1
+    }
+    if not differing:
+        return ("a container has several series at the same time: add them up",)
+    shown = ", ".join(sorted(differing))
+    text = f"a container has several series at the same time, which differ in {shown}"
+    return (f"{text}: add them up (sum by namespace, pod and container)",)
 
 
 def _whose(

@@ -55,7 +55,7 @@ class Autoscalers:
         found: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
             self._check_goes_on("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
-            found.append(HorizontalAutoscaler(horizontal, repeats=True))
+            found.append(HorizontalAutoscaler(horizontal, repeats=True, aligned=True))
         if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
             found.append(VpaRecommender(recommender))
         if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:

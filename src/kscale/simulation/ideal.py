@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from kscale.capacity.mix import ALL, MixOptions, mix
+import msgspec
+
+from kscale.capacity.mix import ALL, MixOptions, Offer, mix, offers_of
 from kscale.effects import SECOND
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricSpec
 from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.owners import is_daemonset_pod
 from kscale.simulation.records import IdealMix
 from kscale.snapshot.cluster import Cluster
+from kscale.world.simulated.machines import Pool
 from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.pods import finished
 from kscale.world.simulated.view import NOT_IN_COLUMNS
@@ -31,7 +33,7 @@ class IdealMixes:
     (CA); the pods of the others would fit on the cheapest mix of nodes of the same groups (packing), and if each HPA
     had only as many pods as its load needs just then, on a cheaper one still (HPA). Nodes of no group have no price:
     they and their pods are left out, as are groups without one. What was paid is a mix, too: where the search finds a
-    dearer one, that is the cheapest.
+    dearer one, that is the cheapest. Minimum nodes without pods are part of CA, so no minimum counts for the mix.
     """
 
     def __init__(self, world: SimulatedWorld) -> None:
@@ -65,30 +67,31 @@ class IdealMixes:
                     idle += price
                 else:
                     boot += price
-        groups, used = [pool.group for pool in pools], sum(prices.values())
-        found, bound = self._cheapest(groups, pods, prices)
+        offers, used = [_offer_of(pool) for pool in pools], sum(prices.values())
+        found, bound = self._cheapest(offers, pods, prices)
         ideal = packed = min(found, used)
         surplus = set(self._surplus())
         needed = [pod for pod in pods if pod.key not in surplus]
         if len(needed) < len(pods):
-            found, bound = self._cheapest(groups, needed, prices)
+            found, bound = self._cheapest(offers, needed, prices)
             ideal = min(found, packed)
         self._moments += 1
+        # What was paid may break the rules that the bound relies on: nodes unlike their group's template.
         parts = (paid, ideal, min(bound, ideal), packed - ideal, used - packed, idle, boot)
         for name, value in zip(self._sums, parts, strict=True):
             self._sums[name] += value
 
     def _cheapest(
-        self, groups: Sequence[NodeGroup], pods: Sequence[Pod], prices: Mapping[str, float]
+        self, offers: Sequence[Offer], pods: Sequence[Pod], prices: Mapping[str, float]
     ) -> tuple[float, float]:
         """What an hour costs of the cheapest nodes found for some pods, and at least. Pods without a place there stay
         on the nodes that they are on, at their ``prices``."""
-        if not pods or not groups:
+        if not pods or not offers:
             return 0.0, 0.0
         others = (item for item in self._world.api if item.kind not in NOT_IN_COLUMNS | {"Node", "Pod"})
         plan = mix(
             Cluster([*others, *pods]),
-            groups,
+            offers,
             pods=ALL,
             options=MixOptions(bound_effort=_EFFORT, plan_effort=_EFFORT),
         )
@@ -142,6 +145,13 @@ class IdealMixes:
             return None
         each = {name: value * hours / self._moments for name, value in self._sums.items()}
         return IdealMix(moments=self._moments, methods=sorted(self._methods), unplaced=self._unplaced, **each)
+
+
+def _offer_of(pool: Pool) -> Offer:
+    """Return what the mix may have of a pool: up to its maximum, or as many nodes as it has if that is more."""
+    (offer,) = offers_of([pool.group], anew=True)
+    most = None if offer.most is None else max(offer.most, len(pool.machines))
+    return msgspec.structs.replace(offer, least=0, most=most)
 
 
 def _ends(pod: Pod) -> bool:

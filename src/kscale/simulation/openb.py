@@ -18,6 +18,7 @@ import msgspec
 
 from kscale.capacity.catalogue.table import rows_of
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 __all__ = ["GPU_MILLI", "GPU_MODEL", "OpenbNode", "OpenbPod", "openb_rows", "read_openb_nodes", "read_openb_pods"]
 
@@ -142,7 +143,7 @@ def _told(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
         return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(Problem(f"not readable as CSV: {error}", source=str(path))) from None

@@ -11,6 +11,7 @@ __all__ = [
     "CoreHours",
     "GroupUse",
     "IdealMix",
+    "JobUse",
     "PendingPods",
     "QueueUse",
     "Recommended",
@@ -23,7 +24,12 @@ class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class GroupUse(_Part, frozen=True):
-    """What a node group cost. ``cost`` is absent where the group has no price."""
+    """What a node group cost. ``cost`` is absent where the group has no price.
+
+    ``added``: machines that were made during the run, for an autoscaler or in place of a lost one (not those that were
+    out of stock); ``removed``: machines that an autoscaler deleted; ``lost``: machines that ended by themselves (their
+    ``lifetime``).
+    """
 
     group: str
     instance_type: str
@@ -31,6 +37,7 @@ class GroupUse(_Part, frozen=True):
     cost: float | None
     added: int
     removed: int
+    lost: int = 0
 
 
 class PendingPods(_Part, frozen=True):
@@ -62,6 +69,26 @@ class QueueUse(_Part, frozen=True):
     arrived: float
     late: float
     left: float
+
+
+class JobUse(_Part, frozen=True):
+    """What became of a job (namespace and name); jobs that had ended before the beginning are not reported.
+
+    ``outcome`` is ``complete``, ``failed``, ``suspended``, ``deleted`` (before its end) or ``running``. ``completed``,
+    ``failed``: pods, as its status counts them; ``restarts``: pods that came in place of one that failed.
+    ``makespan``: seconds from when the job was there until it was complete or failed; absent while it goes on.
+    ``work``, ``lostWork``: seconds that pods ran which succeeded, and which were evicted, lost with their node or given
+    up.
+    """
+
+    job: str
+    outcome: str
+    completed: int
+    failed: int
+    restarts: int
+    makespan: float | None
+    work: float
+    lost_work: float
 
 
 class Recommended(_Part, frozen=True):
@@ -120,6 +147,8 @@ class SimulationReport(Record, frozen=True):
     ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's updater) and
     ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often the API server's pods
     changed, each that was made, changed or deleted counted. ``recommendations``: of VPAs, as they stand at the end.
+    ``interruptions``: machines that were lost, of all groups; ``interrupted_pods``: pods that were lost with their node
+    before their end (those of DaemonSets apart). ``jobs``: what became of each job.
     ``ideal`` is there where it was asked for. ``warnings``: what of the scenario was not simulated, and why.
     """
 
@@ -149,4 +178,7 @@ class SimulationReport(Record, frozen=True):
     pod_events: int
     ideal: IdealMix | None = None
     recommendations: list[Recommended] = msgspec.field(default_factory=list)
+    interruptions: int = 0
+    interrupted_pods: int = 0
+    jobs: list[JobUse] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.records import Record
 from kscale.simulation.building import Setup
 from kscale.simulation.decisions import Decision
@@ -52,7 +52,7 @@ def read_decisions(path: str | os.PathLike[str]) -> list[Decision]:
     """A log of decisions (``decisions.jsonl``). Raises InputError, with the line."""
     source = os.fspath(path)
     try:
-        lines = Path(path).read_bytes().splitlines()
+        lines = read_file(path).splitlines()
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), source=source)) from None
     found: list[Decision] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,14 @@ from kscale.drivers.driver import Driver
 from kscale.drivers.virtual import Repeating, VirtualDrive
 from kscale.effects import SECOND, Moment, to_text
 from kscale.errors import InputError, Problem
+from kscale.files import replace_file
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.simulation.building import Setup
 from kscale.simulation.decisions import DecisionLog
 from kscale.simulation.ideal import IdealMixes
+from kscale.simulation.job_outcomes import JobOutcomes
 from kscale.simulation.ledger import Ledger, quantile
 from kscale.simulation.records import (
     ControllerUse,
@@ -52,9 +54,11 @@ class Simulation:
     - ``report``: what it comes to.
     - ``timeline``: of the cluster, a row at the beginning and after every ``sample`` of the scenario: ``nodes``;
       ``machines`` that cost something; ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes,
-      ``requested_cores`` of pods on nodes and ``pending_cores`` of those that wait, in thousandths of a core.
-    - ``workloads``: of each Deployment, StatefulSet and ReplicationController (``workload``: kind, namespace and name)
-      at the same moments: ``replicas`` as its spec says, and how many of them are ``ready``.
+      ``requested_cores`` of pods on nodes and ``pending_cores`` of those that wait, in cores (float64, exact to a
+      thousandth).
+    - ``workloads``: of each Deployment, StatefulSet, ReplicationController and Job (``workload``: kind, namespace and
+      name) at the same moments: ``replicas`` as its spec says (of a Job: as many as it wants now), and how many of them
+      are ``ready``. Of a Job also the pods that are ``active``, have ``succeeded`` and have ``failed``; 0 for others.
     - ``decisions``: what autoscalers asked for that changes the cluster or the cloud, in order, with what was refused.
     """
 
@@ -76,8 +80,8 @@ class Simulation:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             report, decisions = folder / "report.json", folder / "decisions.jsonl"
-            report.write_bytes(to_json(self.report, indent=2) + b"\n")
-            decisions.write_bytes(self.decisions.to_bytes())
+            replace_file(report, to_json(self.report, indent=2) + b"\n")
+            replace_file(decisions, self.decisions.to_bytes())
             written = [report, decisions]
             for name, timeline in (("timeline", self.timeline), ("workloads", self.workloads)):
                 path = folder / f"{name}.parquet"
@@ -114,6 +118,7 @@ class _Run:
         self.mixes, self.looks = IdealMixes(setup.world), ideal
         self.log = DecisionLog()
         self.ledger = Ledger(self.world.api, self.world.time, self.world.cloud.has_instance)
+        self.jobs = JobOutcomes(self.world.api, self.world.time)
         self.begin: Moment = self.world.time.now
         self.pod_events = 0
         self.most: dict[str, int] = {}
@@ -121,7 +126,7 @@ class _Run:
         self.timeline = Timeline(
             "nodes", "machines", "pods", "pending", "allocatable_cores", "requested_cores", "pending_cores"
         )
-        self.workloads = Timeline("workload", "replicas", "ready")
+        self.workloads = Timeline("workload", "replicas", "ready", "active", "succeeded", "failed")
         self.world.api.listen("Pod", self._pods)
         self.drives = [self._drive(driver, DRIVERS + i, skip=skip) for i, driver in enumerate(setup.drivers)]
 
@@ -172,13 +177,17 @@ class _Run:
         world, ledger = self.world, self.ledger
         machines = sum(pool.billed for pool in world.cloud.pools.values())
         self.timeline.add(
-            world.time.now, ledger.nodes, machines, ledger.pods, ledger.pending, ledger.allocatable, ledger.requested,
-            ledger.wanted,
+            world.time.now, ledger.nodes, machines, ledger.pods, ledger.pending,
+            *(milli / 1000 for milli in (ledger.allocatable, ledger.requested, ledger.wanted)),
         )  # fmt: skip
         for kind in _SAMPLED:
             for held in world.api.of(kind).values():
                 name = f"{kind}/{held.namespace}/{held.name}"
-                self.workloads.add(world.time.now, name, held.spec.replicas or 0, held.status.ready_replicas)
+                self.workloads.add(world.time.now, name, held.spec.replicas or 0, held.status.ready_replicas, 0, 0, 0)
+        for job in world.api.of("Job").values():
+            status, name = job.status, f"Job/{job.namespace}/{job.name}"
+            counts = status.active, status.succeeded, status.failed
+            self.workloads.add(world.time.now, name, status.active, status.ready or 0, *counts)
         world.time.at(world.time.now + self.setup.sample, self._sample, rank=HAPPENINGS)
 
     # -- what it comes to --------------------------------------------------------------------------------------------
@@ -233,14 +242,15 @@ class _Run:
             ],
             pod_events=self.pod_events,
             recommendations=[each for vpa in world.api.of("VerticalPodAutoscaler").values() for each in _said_by(vpa)],
+            interruptions=sum(each.lost for each in groups),
+            interrupted_pods=self.jobs.interrupted,
+            jobs=self.jobs.uses(),
             ideal=self.mixes.told(_hours(now - self.begin)),
         )
 
     def _groups(self, now: Moment) -> list[GroupUse]:
         cloud = self.world.cloud
         paid = cloud.paid(now)
-        added = _by_group(self.log, "IncreaseSize")
-        removed = _by_group(self.log, "DeleteNodes")
         found = []
         for name, pool in cloud.pools.items():
             hours, price = _hours(paid[name]), self.setup.prices[name]
@@ -251,8 +261,9 @@ class _Run:
                     instance_type=labels.get(_TYPE, ""),
                     node_hours=hours,
                     cost=None if price is None else hours * price,
-                    added=added.get(name, 0),
-                    removed=removed.get(name, 0),
+                    added=pool.added,
+                    removed=pool.removed,
+                    lost=pool.lost,
                 )
             )
         return found
@@ -290,13 +301,3 @@ def _texts(amounts: ResourceList | None) -> dict[str, str]:
 
 def _hours(nanoseconds: int) -> float:
     return nanoseconds / _HOUR
-
-
-def _by_group(log: DecisionLog, action: str) -> Mapping[str, int]:
-    """How many machines were asked for, or told to go, by group."""
-    found: dict[str, int] = {}
-    for entry in log.entries:
-        if entry.action == action and entry.error is None:
-            count = entry.arguments["delta"] if action == "IncreaseSize" else len(entry.arguments["nodes"])
-            found[entry.arguments["group"]] = found.get(entry.arguments["group"], 0) + count
-    return found

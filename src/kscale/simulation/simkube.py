@@ -13,13 +13,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.meta import KubeObject
 from kscale.simulation.values import Values
 from kscale.snapshot.loading import load_objects
@@ -54,7 +54,7 @@ def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
     """The events of a trace (MessagePack or JSON, may be gzip), in order of time. Raises InputError."""
     source = os.fspath(path)
     try:
-        raw = Path(path).read_bytes()
+        raw = read_file(path)
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(Problem(f"not readable: {error}", source=source)) from None

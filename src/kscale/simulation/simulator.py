@@ -82,6 +82,7 @@ class Simulator:
             waiting=frozenset(waiting),
             pending_seconds=run.report.pending.pod_seconds,
             decisions=[_said(entry, now) for entry in run.decisions.entries],
+            change={group.group: group.added - group.removed - group.lost for group in run.report.groups},
         )
 
 

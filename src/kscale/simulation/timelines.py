@@ -10,17 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.effects import Moment, moment
+from kscale.files import replacing
 from kscale.libraries import library
 
 __all__ = ["Timeline"]
 
-Column = NDArray[np.int64] | list[str]
+_CORES = "_cores"
+Column = NDArray[np.int64] | NDArray[np.float64] | list[str]
+
+
+def _column(name: str, values: list[Any]) -> Column:
+    if values and isinstance(values[0], str):
+        return values
+    return np.array(values, np.float64) if name.endswith(_CORES) else np.array(values, np.int64)
 
 
 class Timeline:
-    """Rows as they come, by named columns: numbers (int64) or texts.
+    """Rows as they come, by named columns: counts (int64), amounts of cores (float64) or texts.
 
-    Times are nanoseconds since 1970, cores thousandths.
+    Times are nanoseconds since 1970. Columns whose name ends with ``_cores`` are in cores.
     """
 
     def __init__(self, *names: str) -> None:
@@ -36,10 +44,7 @@ class Timeline:
 
     def columns(self) -> dict[str, Column]:
         """All of it."""
-        return {
-            name: values if values and isinstance(values[0], str) else np.array(values, np.int64)
-            for name, values in self._rows.items()
-        }
+        return {name: _column(name, values) for name, values in self._rows.items()}
 
     def write(self, path: Path) -> None:
         """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.errors.MissingExtraError` without the
@@ -47,4 +52,5 @@ class Timeline:
         pa, pq = library("pyarrow", "Parquet"), library("pyarrow.parquet", "Parquet")
         columns = {name: pa.array(values) for name, values in self.columns().items()}
         columns["time"] = columns["time"].cast(pa.timestamp("ns", tz="UTC"))
-        pq.write_table(pa.table(columns), path)
+        with replacing(path) as file:
+            pq.write_table(pa.table(columns), file)

@@ -18,6 +18,7 @@ from kscale.objects.namespaces import with_namespace
 from kscale.objects.times import moment
 from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.columns import Growing, NodeColumns
+from kscale.snapshot.exclusive import exclusive, not_busy
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -39,8 +40,11 @@ class Cluster:
     """Objects by kind and key, and the running sums that snapshots are made of.
 
     ``apply`` adds or replaces in place (a pod under an old key with another UID replaces the old one); ``remove``
-    closes the gap. Node order is the order of first appearance. A snapshot that was handed out never changes. A single
-    owner at a time.
+    closes the gap. Node order is the order of first appearance. A snapshot that was handed out never changes.
+
+    A cluster has one owner at a time. It may be handed over from one thread to another between two calls; a call while
+    another thread is inside one raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. Iterators
+    (``pods``, ``nodes``, ``all``) are the caller's to protect. Snapshots may be shared by threads.
 
     ``finished``: pods in phase Succeeded or Failed occupy their nodes like others (upstream's listers leave them out,
     and so does a cluster by default). ``texts``: which pods keep their text: ``all``, or those that are ``pending``,
@@ -64,20 +68,28 @@ class Cluster:
         pods = PodStore(finished=finished, texts=texts, threads=threads or os.cpu_count() or 1)
         self._contents = Contents(pods, ObjectStore())
         self._snapshots: dict[tuple[bool, bool], Snapshot] = {}
+        self._busy = not_busy()
         for item in objects:
             self.apply(item)
 
+    @exclusive
     def copy(self) -> Cluster:
         """Another cluster with the same objects: what happens to one does not happen to the other. Nothing is read or
         classified anew."""
         made = Cluster.__new__(Cluster)
         contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
-        vars(made).update(vars(self), _contents=contents, _snapshots={})
+        vars(made).update(vars(self), _contents=contents, _snapshots={}, _busy=not_busy())
         return made
 
+    @exclusive
     def __getstate__(self) -> dict[str, Any]:
         """What is derived is left out."""
-        return {**vars(self), "_snapshots": {}}
+        state = {**vars(self), "_snapshots": {}}
+        del state["_busy"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _busy=not_busy())
 
     @property
     def interner(self) -> Interner:
@@ -91,6 +103,7 @@ class Cluster:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
+    @exclusive
     def apply(self, item: Any) -> None:
         """Add or replace an object (``item``): a kscale struct, a dict, or a Kubernetes client object."""
         if isinstance(item, KubeObject):
@@ -100,6 +113,7 @@ class Cluster:
                 self.apply_decoded(each, raw)
         self.tidy()
 
+    @exclusive
     def tidy(self) -> None:
         """Give back what nothing uses any more, if that is worth it; whatever changes the cluster does so at its
         end."""
@@ -107,6 +121,7 @@ class Cluster:
         if not self._contents.pods.table.frozen:
             self._snapshots.clear()
 
+    @exclusive
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
         """``apply`` for an ``item`` that is decoded already, but for :meth:`tidy`; ``raw`` is the API data that it came
         from."""
@@ -115,6 +130,7 @@ class Cluster:
         else:
             self._contents.objects.put(item)
 
+    @exclusive
     def apply_pods(self, pods: Iterable[Pod], *, gone: Iterable[str] = ()) -> None:
         """Remove those of the pods under the keys ``gone`` that are there, then :meth:`apply` many, but for
         :meth:`tidy`. Nobody writes to these structs from then on: parts that several have are looked into once.
@@ -123,6 +139,7 @@ class Cluster:
         self._contents.pods.drop(gone)
         self._contents.pods.put_all(pods)
 
+    @exclusive
     def apply_batch(self, batch: PodBatch) -> ChangedKeys:
         """``apply`` for a ``batch``: pods that were read to columns with this cluster's reader, but for :meth:`tidy`;
         their texts stay where they are. What changed."""
@@ -136,6 +153,7 @@ class Cluster:
     def remove(self, item: Any, /) -> bool: ...
     @overload
     def remove(self, kind: str, key: str, /, uid: str = "") -> bool: ...
+    @exclusive
     def remove(self, item: Any, key: str | None = None, /, uid: str = "") -> bool:
         """Remove an object (or what has its kind and key), or the object of a kind under a key (``namespace/name``, or
         ``name`` of what has no namespace); False if it was not there.
@@ -158,6 +176,7 @@ class Cluster:
         self.tidy()
         return removed_pod
 
+    @exclusive
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
         """Apply what a watch brought (``lines``): events as the API server writes them, a line each, of any kinds, in
         order.
@@ -180,8 +199,9 @@ class Cluster:
         """List the objects of a kind anew: ``with cluster.relist("Pod") as listing:`` give ``listing.pages`` the pages
         of a list, or ``listing.watched`` the events of a streaming one. What has the version that is there already is
         skipped; leaving removes what was not seen, and ``listing.change`` tells all that is different."""
-        return Relist(kind, self._contents)
+        return Relist(kind, self._contents, self._busy)
 
+    @exclusive
     def replace(self, kind: str, pages: Iterable[bytes | bytearray | memoryview]) -> ChangedKeys:
         """:meth:`relist` in one call, from the pages of a list (or the chunks of one page); what is different now.
 
@@ -195,6 +215,7 @@ class Cluster:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
+    @exclusive
     def pod(self, key: str) -> Pod:
         """A pod by ``namespace/name``. Raises KeyError."""
         return self._contents.pods.record(key).pod
@@ -218,10 +239,12 @@ class Cluster:
             return self.pods()
         return iter(self._contents.objects.of(kind).values())
 
+    @exclusive
     def keys(self, kind: str) -> list[str]:
         """The keys of all objects of a kind in order of first appearance, without making any."""
         return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.of(kind))
 
+    @exclusive
     def resource_version(self, kind: str, key: str) -> str:
         """The resource version that an object has here; empty if it has none. Raises KeyError."""
         if kind == "Pod":
@@ -238,11 +261,13 @@ class Cluster:
         yield from self.pods()
         yield from self._contents.objects
 
+    @exclusive
     def pod_index(self) -> PodIndex:
         """The pods as they are now, by namespace and selector: what :attr:`Snapshot.pod_index` is, without a
         snapshot."""
         return PodIndex(self._contents.pods.table.freeze())
 
+    @exclusive
     def snapshot(self, *, csi: bool = False, dra: bool = False, now: datetime | int | None = None) -> Snapshot:
         """The cluster as it is now: the very same snapshot, with all that was worked out of it, while nothing changes.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
-__all__ = ["collector_at_ease", "collector_paused"]
+__all__ = ["Ease", "collector_at_ease", "collector_paused"]
 
 _AT_EASE: Final = 200_000
 
@@ -25,7 +25,7 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Ease:
+class Ease:
     """Who wants the collector at ease, in all threads: the first and who wants more set its threshold, the last puts it
     back."""
 
@@ -50,15 +50,16 @@ class _Ease:
                 gc.set_threshold(self._before, *others)
 
 
-_EASE: Final = _Ease()
+_EASE = Ease()
 
 
 @contextmanager
 def collector_at_ease(objects: int = _AT_EASE) -> Iterator[None]:
     """Cyclic garbage is looked for after so many more ``objects``, meanwhile: for what makes very many of them, few in
     cycles, on top of very many that stay. A collector that is off, or is more at ease already, stays as it is."""
-    _EASE.begin(objects)
+    ease = _EASE
+    ease.begin(objects)
     try:
         yield
     finally:
-        _EASE.end()
+        ease.end()

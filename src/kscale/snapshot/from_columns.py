@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from kscale.errors import InputError
 from kscale.objects.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, ResourceRequirements, Taint
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import ObjectMeta, OwnerReference
+from kscale.objects.kind_check import check_kind
+from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, PODS, is_scalar
 from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
@@ -323,6 +324,8 @@ def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
 
 
 def _example(pod: Pod | dict[str, Any], i: int) -> Pod:
+    if isinstance(pod, (dict, KubeObject)):
+        check_kind(pod, Pod, f"pods[{i}]")
     made = from_dict(pod, Pod, object_path=f"pods[{i}]") if isinstance(pod, dict) else pod
     if not isinstance(made, Pod):
         raise InputError(f"from_columns: pods[{i}] is {made!r}, not a pod")

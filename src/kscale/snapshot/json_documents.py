@@ -13,6 +13,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 import msgspec
 
+from kscale._native import _projection
 from kscale.errors import Problem
 from kscale.objects.decode import syntax_problem
 
@@ -28,8 +29,17 @@ _Placed: TypeAlias = "tuple[str, memoryview | Problem]"
 
 
 def check_syntax(view: memoryview) -> None:
-    """Raises DecodeError for what is no JSON text."""
-    _RAW.decode(view)
+    """Raise DecodeError for what is no JSON text, at any depth; RecursionError for what is deep and damaged."""
+    try:
+        _RAW.decode(view)
+    except RecursionError:
+        end, _ = _projection.json_extent(view)
+        if end < 0:  # damaged somewhere, too
+            raise
+        rest = bytes(view[end:])
+        if rest.strip():
+            place = end + len(rest) - len(rest.lstrip()) + 1
+            raise msgspec.DecodeError(f"JSON is malformed: trailing characters (byte {place})") from None
 
 
 def object_lines(stream: BinaryIO) -> bytearray | Iterator[tuple[int, bytes | bytearray]]:

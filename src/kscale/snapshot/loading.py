@@ -16,6 +16,7 @@ from kscale.objects.generated_names import with_name
 from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
+from kscale.objects.object_head import object_head, refuse_depth
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
 from kscale.snapshot.sources import NamedText, RawObject, Scan, Source, read_scanned
@@ -56,6 +57,13 @@ class LoadReport(msgspec.Struct):
     duplicates: int = 0
     total: int = 0
     """Objects that were looked at, damaged ones included."""
+    current: RawObject | None = None
+    """The record of the object that was loaded last."""
+
+    def place(self) -> Problem:
+        """Return where the object that was loaded last comes from: a problem without a message."""
+        record = self.current
+        return Problem("") if record is None else Problem("", record.source, _name(record))
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
         """Count a warning (``message`` on a ``field`` of the ``record``); keep it if there is room (its object is named
@@ -149,6 +157,7 @@ def load_batches(
         if loaded is None:
             continue
         report.read[record.kind] += 1
+        report.current = record
         if not isinstance(loaded.obj, Pod):
             metadata = loaded.obj.metadata
             key = (record.kind, metadata.namespace, metadata.name)
@@ -163,6 +172,7 @@ def load_batches(
             report.duplicates += 1
             report.warn(_TWICE, record)
         yield loaded
+    report.current = None
     if (error := report.error(strict=strict)) is not None:
         raise error
 
@@ -187,10 +197,8 @@ def _name(record: RawObject) -> str:
     """Of an object that may be damaged: worked out only when there is something to say about it."""
     data: Any = record.data
     if isinstance(data, msgspec.Raw):
-        try:
-            data = msgspec.json.decode(data)
-        except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
-            data = None
+        head = object_head(memoryview(data))
+        data = {"metadata": {"namespace": head.namespace, "name": head.name}}
     elif isinstance(data, KubeObject):
         data = {"metadata": {"namespace": data.namespace, "name": data.name}}
     return describe(record.where, record.kind, data)
@@ -232,6 +240,8 @@ def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) 
     assert type_ is not None
     if isinstance(data, msgspec.Raw):
         obj = from_json(data, type_)
+        if type_ is Pod:  # whose text is kept, and decoded again later
+            refuse_depth(memoryview(data))
         refuse_repeated_keys(data)
     else:
         obj = from_dict(data, type_)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import weakref
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from kscale.errors import InputError, Problem
 
-__all__ = ["MappedFile", "file_of", "is_endless"]
-
-_NULL: Final = os.makedev(1, 3)
-"""The device that gives nothing."""
+__all__ = ["MappedFile", "file_of"]
 
 
 class MappedFile(mmap.mmap):
@@ -51,9 +47,3 @@ class MappedFile(mmap.mmap):
 def file_of(view: memoryview) -> MappedFile | None:
     """The file that a view shows, if it is mapped."""
     return view.obj if isinstance(view.obj, MappedFile) else None
-
-
-def is_endless(status: os.stat_result) -> bool:
-    """Whether a file is a device that may give bytes for ever."""
-    device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
-    return device and status.st_rdev != _NULL

@@ -17,10 +17,9 @@ from kscale.objects.base import ApiStruct
 from kscale.objects.core import Container, Pod, PodSpec, PodStatus
 from kscale.objects.core.containers import ContainerStatus, VolumeMount
 from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.pod_annotations import READ_ANNOTATIONS
 from kscale.objects.volumes import Volume
 from kscale.snapshot.pod_facets import READ_SOURCES
-from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
-from kscale.snapshot.queueing import DELAY_ANNOTATION
 from kscale.snapshot.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES
 
 __all__ = ["FACETS", "READ_FIELDS", "READ_OF_PODS", "SLOTS"]
@@ -84,7 +83,7 @@ READ_OF_PODS: Final = _read(
         resource_version=_noted("version"),
         deletion_timestamp=("mark", SLOTS["deleted"], TOLD_TO_STOP),
         namespace=("note", SLOTS["namespace"]),
-        annotations=("object", dict.fromkeys((*READ_ANNOTATIONS, DELAY_ANNOTATION), "keep"), ()),
+        annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
     ),
     spec=("alike", _read(
         PodSpec, "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",

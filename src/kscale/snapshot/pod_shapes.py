@@ -1,9 +1,9 @@
 """Shapes of pods: pods of one class that also agree in everything else that decisions read of a placed pod.
 
-That is the annotations of :data:`READ_ANNOTATIONS`, volumes on the node's disk, phase, restart policy, priority, how
-long the pod may take to stop, what each container asks for, and the exact amounts behind rounded requests. Only the
-name, the UID and moments (created, started, ready, told to stop) may differ. Shapes are numbered from 1 when a list is
-read, or when first asked for; an exemplar stands for the pods of each."""
+That is the annotations that decisions read (:mod:`kscale.objects.pod_annotations`), volumes on the node's disk, phase,
+restart policy, priority, how long the pod may take to stop, what each container asks for, and the exact amounts behind
+rounded requests. Only the name, the UID and moments (created, started, ready, told to stop) may differ. Shapes are
+numbered from 1 when a list is read, or when first asked for; an exemplar stands for the pods of each."""
 
 from __future__ import annotations
 
@@ -17,18 +17,11 @@ from kscale.objects.base import ResourceList
 from kscale.objects.core import Affinity, Pod
 from kscale.objects.decode import from_kept_json
 from kscale.objects.meta import OwnerReference
-from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
+from kscale.objects.pod_annotations import READ_ANNOTATIONS
 from kscale.objects.requests import CPU, is_sidecar, occupancy, takes_what_it_asks
 from kscale.objects.volumes import Volume
 
-__all__ = ["READ_ANNOTATIONS", "Shape", "numbered", "shape_key"]
-
-READ_ANNOTATIONS: Final = (
-    CONFIG_MIRROR_ANNOTATION,
-    DAEMONSET_POD_ANNOTATION,
-    "cluster-autoscaler.kubernetes.io/safe-to-evict",
-    "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes",
-)
+__all__ = ["Shape", "numbered", "shape_key"]
 
 _LABELS: Final = msgspec.json.Decoder(dict[str, str] | None)
 _AFFINITY: Final = msgspec.json.Decoder(Affinity | None)

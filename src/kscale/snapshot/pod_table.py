@@ -381,7 +381,7 @@ class PodTable:
 
     def _facts(self, row: int) -> PodFacts:
         at = int(self.column("at")[row])
-        moments = (int(self.column(name)[row]) for name in ("started", "deleted", "ready", "since"))
+        moments = (int(self.column(name)[row]) for name in ("created", "started", "deleted", "ready", "since"))
         return PodFacts("" if at < 0 else self.nodes[at], self.version(row), *moments)
 
     def version(self, row: int) -> str:

@@ -8,11 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from kscale.objects.conditions import find
 from kscale.objects.core import Pod
-from kscale.objects.owners import DAEMONSET_POD_ANNOTATION
+from kscale.objects.pod_annotations import DAEMONSET_POD, SCALE_UP_DELAY, pod_annotation
 
-__all__ = ["DELAY_ANNOTATION", "Queueing", "QueueingNumbers"]
-
-DELAY_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
+__all__ = ["Queueing", "QueueingNumbers"]
 
 _MOST: Final = 1 << 12
 
@@ -31,13 +29,12 @@ class Queueing(NamedTuple):
     def of(cls, pod: Pod) -> Queueing:
         """That of a pod."""
         condition = find(pod.status.conditions, "PodScheduled")
-        notes = pod.metadata.annotations or {}
         return cls(
             pod.spec.scheduler_name,
             None if condition is None else (condition.status, condition.reason),
             pod.spec.priority,
-            notes.get(DAEMONSET_POD_ANNOTATION) == "true",
-            notes.get(DELAY_ANNOTATION),
+            pod_annotation(pod, DAEMONSET_POD) == "true",
+            pod_annotation(pod, SCALE_UP_DELAY),
         )
 
 

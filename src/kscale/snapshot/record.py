@@ -9,6 +9,7 @@ import msgspec
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, from_json, from_kept_json, to_dict
 from kscale.objects.equivalence import Digester
+from kscale.objects.kind_check import check_kind
 from kscale.objects.meta import Condition
 from kscale.objects.namespaces import with_namespace
 from kscale.objects.owners import controller_of, is_daemonset_pod
@@ -43,6 +44,7 @@ class PodFacts(NamedTuple):
 
     node: str
     version: str
+    created: int
     started: int
     deleted: int
     ready: int
@@ -132,6 +134,7 @@ class PodRecord:
             conditions.append(Condition(type="Ready", status=READY[facts.ready], last_transition_time=since))
         metadata = replace(
             exemplar.metadata, name=name, namespace=namespace, uid=uid, resource_version=facts.version,
+            creation_timestamp=_printed(facts.created),
             deletion_timestamp=_printed(facts.deleted), owner_references=owners,
         )  # fmt: skip
         status = replace(exemplar.status, conditions=conditions, start_time=_printed(facts.started))
@@ -189,14 +192,17 @@ def _printed(moment: int) -> str | None:
 
 
 def pod_record(source: PodSource | PodRecord) -> PodRecord:
-    """From a struct, API data or JSON text. Raises InputError for data that is no pod."""
+    """From a struct, API data or JSON text. Raises InputError for data that is no pod, or of another kind."""
     if isinstance(source, PodRecord):
         return source
+    if isinstance(source, msgspec.Raw):
+        pod = from_json(source, Pod)
+        check_kind(pod, Pod)
+        return PodRecord(with_namespace(pod), source)
+    check_kind(source, Pod)
     if isinstance(source, Pod):
         return PodRecord(with_namespace(source))
-    if isinstance(source, dict):
-        return PodRecord(with_namespace(from_dict(source, Pod)), source)
-    return PodRecord(with_namespace(from_json(source, Pod)), source)
+    return PodRecord(with_namespace(from_dict(source, Pod)), source)
 
 
 def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:

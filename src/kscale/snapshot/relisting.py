@@ -8,8 +8,10 @@ from typing import Final, Self
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.objects.base import Int64
 from kscale.objects.kinds import item_kind
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
+from kscale.snapshot.exclusive import Busy, exclusive
 from kscale.snapshot.watching import Applying, Contents, decoded, watch
 
 __all__ = ["Relist"]
@@ -19,7 +21,7 @@ class _ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion
                                             "remaining": "remainingItemCount"}):  # fmt: skip
     resource_version: str = ""
     continue_: str = ""
-    remaining: int | None = None
+    remaining: Int64 | None = None
 
 
 class _List(msgspec.Struct, rename="camel"):
@@ -44,11 +46,12 @@ class Relist:
     all that is different since it was entered; ``version``: the resource version of the list, to watch from.
     """
 
-    def __init__(self, kind: str, contents: Contents) -> None:
+    def __init__(self, kind: str, contents: Contents, busy: Busy) -> None:
         self.kind = kind
         self.version = ""
         self._changes: list[ChangedKeys] = []
         self._contents = contents
+        self._busy = busy  # the cluster's
         self._complete = False
 
     @property
@@ -57,10 +60,12 @@ class Relist:
         self._changes = [ChangedKeys.joined(self._changes)]
         return self._changes[0]
 
+    @exclusive
     def __enter__(self) -> Self:
         self._contents.begin(self.kind)
         return self
 
+    @exclusive
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -73,6 +78,7 @@ class Relist:
         self._contents.pods.tidy()
         self._changes.append(ChangedKeys(removed=missing))
 
+    @exclusive
     def pages(self, data: bytes | bytearray | memoryview) -> Page:
         """Apply a page of the list (``data``), as the API server answers it; the last one has no ``continue``.
 
@@ -87,7 +93,7 @@ class Relist:
             metadata = _METADATA.decode(scanned.metadata or b"null") or _ListMetadata()
         except _UNREADABLE as error:
             raise InputError(f"a list of {self.kind} with damaged metadata: {error}") from None
-        applying = Applying(self._contents, view, scanned.items(), None)
+        applying = Applying(self._contents, view, scanned.items(), None, self.kind)
         own = item_kind(scanned.kind)
 
         def slowly(at: int, text: memoryview) -> None:
@@ -131,6 +137,7 @@ class Relist:
             problems=problems,
         )
 
+    @exclusive
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
         """Apply events of a streaming list (``sendInitialEvents=true``): it is complete with the bookmark that says so,
         and more events may follow. As :meth:`kscale.snapshot.cluster.Cluster.watched`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from kscale.snapshot.pod_index import PodIndex
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.pod_states import ELSEWHERE, GATED
 from kscale.snapshot.pod_table import PodTable
+from kscale.snapshot.pod_uids import uid_text
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Snapshot"]
@@ -165,6 +167,13 @@ class Snapshot:
                 return record
         raise KeyError(key)
 
+    def pod_uid(self, key: str) -> str:
+        """Return the UID of a placed or pending pod of the input; empty if it has none, or is not there."""
+        row = self._pending_row_of.get(key)
+        if row is None:
+            row = self._row_of.get(key)
+        return "" if row is None else uid_text(self.table, row).decode()
+
     def whereabouts(self, key: str) -> str:
         """Why a pod of the input is neither pending nor placed here, for messages; empty if it is not in the input."""
         for row, found in enumerate(self.table.keys):
@@ -293,6 +302,15 @@ class Snapshot:
             now=self.now,
             added=(*self._added, *pods),
         )
+
+    def csi_aware(self) -> Snapshot:
+        """Return this snapshot for a CSI-node-aware simulation, in which new nodes have the CSINode of their template;
+        itself if it is for one already."""
+        if self.csi:
+            return self
+        made = copy(self)
+        made.csi, made.memo = True, Memo()
+        return made
 
     def with_nodes(
         self, fresh: Sequence[NodeTemplate] = (), *, without: Collection[str] = (), replaced: Sequence[Node] = ()

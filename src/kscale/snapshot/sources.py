@@ -18,11 +18,13 @@ import numpy as np
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
+from kscale.files import ENDLESS, is_endless
 from kscale.objects.kinds import item_kind
 from kscale.objects.meta import KubeObject
+from kscale.objects.object_head import ObjectHead, json_members, object_head
 from kscale.snapshot.client_objects import is_client_object, to_plain
 from kscale.snapshot.json_documents import check_syntax, object_lines, several_documents
-from kscale.snapshot.mapped import MappedFile, is_endless
+from kscale.snapshot.mapped import MappedFile
 from kscale.snapshot.no_objects import why_no_object, why_no_text
 from kscale.snapshot.packing import Buffer, unpacked
 
@@ -178,7 +180,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_F
             status = os.fstat(file.fileno())
             size = status.st_size
             if is_endless(status) and not file.isatty():
-                yield Problem("a device is no file to read", str(path))
+                yield Problem(ENDLESS, str(path))
                 return
             try:
                 # The mapping outlives the file object; the views into it keep it alive.
@@ -277,14 +279,14 @@ def _from_json_document(
 ) -> Iterator[_Found]:
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
-        yield from _from_items(_ARRAY.decode(view), source, _within(where, ""), "", "", in_directory)
+        yield from _from_items(_array(view), source, _within(where, ""), "", "", in_directory)
         return
     scanned = scan(view, source, _within(where, "items")) if scan is not None else None
     if scanned is not None and (scanned.kind.endswith("List") or not scanned.kind):
         yield from _from_scanned(scanned, view, source, in_directory)
         return
     try:
-        envelope = _ENVELOPE.decode(view)
+        envelope = _envelope(view)
     except msgspec.ValidationError as error:
         check_syntax(view)  # what is no JSON at all is said first
         yield Problem(f"not a Kubernetes object: {error}", source, where)
@@ -301,6 +303,29 @@ def _from_json_document(
     if own and not envelope.items:
         yield RawObject(api_version, kind, msgspec.Raw(view), source, where, in_directory, empty=True)
     yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
+
+
+def _array(view: memoryview) -> list[msgspec.Raw]:
+    """The elements of an array, however deep they are. Raises DecodeError."""
+    try:
+        return _ARRAY.decode(view)
+    except RecursionError:
+        check_syntax(view)
+        places = _projection.json_elements(view)
+        return [] if places is None else [msgspec.Raw(view[at : at + size]) for at, size in places.tolist()]
+
+
+def _envelope(view: memoryview) -> _Envelope:
+    """An object or a list of objects, however deep they are. Raises DecodeError."""
+    try:
+        return _ENVELOPE.decode(view)
+    except RecursionError:
+        check_syntax(view)
+        members = json_members(view)
+        head = object_head(view)
+        items = members.get("items")
+        listed = items is not None and items[:1] == b"["
+        return _Envelope(head.api_version, head.kind, _array(items) if listed else msgspec.UNSET)
 
 
 def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Found]:
@@ -347,10 +372,12 @@ def _from_items(
             )  # fmt: skip
         else:
             try:
-                head = _HEADS.decode(raw)
+                head: _Head | ObjectHead = _HEADS.decode(raw)
             except (msgspec.ValidationError, UnicodeDecodeError) as error:
                 yield Problem(f"not a Kubernetes object: {error}", source, where)
                 continue
+            except RecursionError:
+                head = object_head(memoryview(raw))
             record = RawObject(head.api_version or api_version, head.kind or kind, raw, source, where, in_directory)
         if record.kind.endswith("List"):
             yield from _from_json_document(memoryview(raw), source, where, in_directory, None)  # a list in a list

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
-from kscale.objects.decode import describe, from_json
+from kscale.objects.decode import escaped, from_json
 from kscale.objects.kinds import find_kind, group_of
-from kscale.objects.meta import KubeObject, object_key
+from kscale.objects.meta import KubeObject, ObjectMeta, object_key
 from kscale.objects.namespaces import with_namespace
+from kscale.objects.object_head import ObjectHead, object_head, refuse_depth
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.status import Status
+from kscale.objects.time_fields import check_times
 from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.object_store import ObjectStore
 from kscale.snapshot.pod_reader import ScannedItems, ScannedLines
@@ -105,19 +107,23 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
     """An object from its JSON text, or of what kind it is (``kind.group``) if that is not modelled. ``api_version``,
     ``kind``: what one that does not say it is. Raises InputError.
     """
-    try:
-        head = from_json(text, _Head)
-    except InputError as error:
-        raise InputError(f"not a Kubernetes object: {error}") from None
+    head = object_head(text)
     api_version, kind = head.api_version or api_version, head.kind or kind
     if not kind:
+        try:
+            from_json(text, _Head)
+        except InputError as error:
+            raise InputError(f"not a Kubernetes object: {error}") from None
         raise InputError("no kind: not a Kubernetes object")
     type_ = find_kind(api_version, kind)
     if type_ is None:
         group = group_of(api_version)
         return f"{kind}.{group}" if group else kind
     found = from_json(text, type_)
+    if type_ is Pod:  # whose text is kept, and decoded again later
+        refuse_depth(text)
     refuse_repeated_keys(text)
+    check_times(found)
     found.kind, found.api_version = found.kind or kind, found.api_version or api_version
     if not found.name:
         raise InputError(Problem("is empty", "", kind, "metadata.name"))
@@ -126,7 +132,7 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
 
 class Applying:
     """Objects that one text holds, on their way into the contents: pods in columns at once, what is not among them one
-    by one, in order. ``problems``: objects that cannot be read."""
+    by one, in order. ``kind``: of objects that do not say it; ``problems``: objects that cannot be read."""
 
     def __init__(
         self,
@@ -134,8 +140,10 @@ class Applying:
         view: memoryview,
         scanned: ScannedLines | ScannedItems,
         deleted: NDArray[np.bool_] | None,
+        kind: str = "",
     ) -> None:
         self._contents = contents
+        self._kind = kind
         self._view = view
         self._scanned = scanned
         self._deleted = deleted
@@ -154,9 +162,13 @@ class Applying:
             try:
                 slowly(at, text)
             except InputError as error:
-                self.problems += [_named(each, place.format(at=at, line=at + 1), text) for each in error.problems]
-                if (key := _key(text)) is not None:
-                    self._contents.see(*key)
+                head = object_head(text)
+                head = head._replace(kind=head.kind or self._kind)
+                label = escaped(head.label)
+                name = f"{place.format(at=at, line=at + 1)}{f' ({label})' if label else ''}"
+                self.problems += [Problem(each.message, each.source, name, each.field) for each in error.problems]
+                if head.kind and head.name:
+                    self._contents.see(head.kind, _key(head))
         self._until(len(self.fast))
 
     def put(self, at: int, item: KubeObject, text: memoryview) -> None:
@@ -170,6 +182,13 @@ class Applying:
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
         self._changed(item.kind, self._contents.remove(item))
+
+    def remove_unreadable(self, at: int, head: ObjectHead) -> None:
+        """Remove what an object stands for that cannot be read but for its head."""
+        type_ = find_kind(head.api_version, head.kind)
+        if type_ is not None and head.name:
+            metadata = ObjectMeta(name=head.name, namespace=head.namespace, uid=head.uid)
+            self.remove(at, with_namespace(type_(kind=head.kind, api_version=head.api_version, metadata=metadata)))
 
     def _until(self, until: int) -> None:
         """Apply pods in columns, up to one."""
@@ -240,24 +259,37 @@ class _Watch:
         if not 0 <= type_ < len(_TYPES):
             raise InputError(_why_none(text if type_ < 0 else self._whole(at)))
         if type_ == _ERROR:
-            self._error = from_json(text, Status)
+            try:
+                self._error = from_json(text, Status)
+            except InputError as error:
+                self._error = Status(message=f"an ERROR event whose status cannot be read: {error}", reason="Unknown")
+                raise
             return
-        try:
-            metadata = from_json(text, _Head).metadata
-        except InputError as error:
-            raise InputError(f"{_TYPES[type_]} without metadata: {error}") from None
-        if metadata.resource_version:
-            self._version, self._version_at = metadata.resource_version, at
         if type_ == _BOOKMARK:
+            try:
+                metadata = from_json(text, _Head).metadata
+            except InputError as error:
+                raise InputError(f"BOOKMARK without metadata: {error}") from None
+            self._note_version(metadata.resource_version, at)
             self._synced = self._synced or (metadata.annotations or {}).get(_SYNCED) == "true"
             return
-        found = decoded(text)
+        self._note_version(object_head(text).resource_version, at)
+        try:
+            found = decoded(text)
+        except InputError:
+            if type_ == _DELETED:
+                self._applying.remove_unreadable(at, object_head(text))
+            raise
         if isinstance(found, str):
             self._skipped[found] += 1
         elif type_ == _DELETED:
             self._applying.remove(at, found)
         else:
             self._applying.put(at, found, text)
+
+    def _note_version(self, version: str, at: int) -> None:
+        if version:
+            self._version, self._version_at = version, at
 
     def _whole(self, at: int) -> memoryview:
         """The whole line."""
@@ -279,21 +311,5 @@ def _why_none(line: memoryview) -> str:
     return "damaged: a key comes twice, or is escaped"
 
 
-def _named(problem: Problem, place: str, text: memoryview) -> Problem:
-    """A problem with where it is, and the name of its object."""
-    try:
-        data: Any = msgspec.json.decode(text)
-        kind = data.get("kind")
-    except (*_UNREADABLE, AttributeError):
-        data, kind = None, ""
-    name = describe(place, kind if isinstance(kind, str) else "", data)
-    return Problem(problem.message, problem.source, name, problem.field)
-
-
-def _key(text: memoryview) -> tuple[str, str] | None:
-    """(kind, key) of an object that cannot be read, if at least that can."""
-    try:
-        head = from_json(text, _Head)
-    except InputError:
-        return None
-    return (head.kind, object_key(head.metadata.namespace, head.metadata.name)) if head.metadata.name else None
+def _key(head: ObjectHead) -> str:
+    return head.name if head.kind == "Node" else object_key(head.namespace, head.name)

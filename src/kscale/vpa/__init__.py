@@ -15,6 +15,7 @@ from kscale.vpa.admission import (
 )
 from kscale.vpa.advice import RecommendationReport, recommend
 from kscale.vpa.controllers import ControllerKey, Controllers
+from kscale.vpa.dump_controllers import controllers_of
 from kscale.vpa.limit_range import LimitRanges
 from kscale.vpa.model import (
     CPU_SAMPLE,
@@ -84,6 +85,7 @@ __all__ = [
     "admit_pod",
     "admit_pod_steps",
     "admit_vpa",
+    "controllers_of",
     "evicted_for_memory",
     "external_metrics_steps",
     "fork_state",

@@ -10,16 +10,15 @@ from kscale.objects.base import ResourceList
 from kscale.objects.core import LimitRangeItem, Pod
 from kscale.objects.quantity import Quantity
 from kscale.objects.vpa import (
+    ContainerPolicies,
     ContainerResourcePolicy,
     RecommendedContainerResources,
     RecommendedPodResources,
     VerticalPodAutoscaler,
-    container_policy,
-    controlled_values,
 )
 from kscale.vpa.limit_range import CONTAINER, POD, LimitRangeError, LimitRangeLookup, NoLimitRanges
 from kscale.vpa.proportional import boundary_request, limit_for, scale
-from kscale.vpa.resources import CPU, MEMORY, current_resources, resource_order
+from kscale.vpa.resources import CPU, MEMORY, CurrentResources, resource_order
 
 __all__ = ["Capped", "CappingError", "apply_pod_limit_range", "cap"]
 
@@ -68,13 +67,14 @@ def cap(vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitR
     names = {container.name for container in pod.spec.containers}
     notes: dict[str, list[str]] = {}
     kept = [item for item in items if item.container_name in names]
+    current, policies = CurrentResources(pod), ContainerPolicies(policy)
     for item in kept:
         try:
             container_item = lookup.effective(pod.namespace, CONTAINER)
         except LimitRangeError as error:
             diagnostics.append(f"failed to fetch LimitRange for {pod.namespace} namespace: {error}")
             container_item = None
-        notes[item.container_name] = _cap_container(item, pod, vpa, container_item)
+        notes[item.container_name] = _cap_container(item, current.get(item.container_name), policies, container_item)
     return Capped(RecommendedPodResources(container_recommendations=kept), notes, diagnostics)
 
 
@@ -96,10 +96,10 @@ def _copy(item: RecommendedContainerResources) -> RecommendedContainerResources:
 
 def _unrecommended(pod: Pod, items: Sequence[RecommendedContainerResources]) -> list[RecommendedContainerResources]:
     """Entries for the containers that have requests but no recommendation."""
-    known = {item.container_name for item in items}
+    known, current = {item.container_name for item in items}, CurrentResources(pod)
     entries = []
     for container in pod.spec.containers:
-        requests, _ = current_resources(pod, container.name)
+        requests = current.requests(container.name)
         if container.name not in known and requests:
             entries.append(RecommendedContainerResources(container_name=container.name, target=dict(requests)))
     return entries
@@ -120,8 +120,9 @@ def apply_pod_limit_range(
     for item in items:
         by_name.setdefault(item.container_name, item)
     sum_limit = sum_recommended = _ZERO
+    current = CurrentResources(pod)
     for container in pod.spec.containers:
-        requests, container_limits = current_resources(pod, container.name)
+        requests, container_limits = current.get(container.name)
         request = (requests or {}).get(resource, _ZERO)
         found = by_name.get(container.name)
         recommended = request if found is None else (getattr(found, field) or {}).get(resource, _ZERO)
@@ -170,12 +171,13 @@ def _scale_all(
 
 
 def _cap_container(
-    item: RecommendedContainerResources, pod: Pod, vpa: VerticalPodAutoscaler, limits: LimitRangeItem | None
+    item: RecommendedContainerResources,
+    current: tuple[ResourceList | None, ResourceList | None],
+    policies: ContainerPolicies,
+    limits: LimitRangeItem | None,
 ) -> list[str]:
-    name, policy = item.container_name, vpa.spec.resource_policy
-    own_policy = container_policy(name, policy)
-    requests_only = controlled_values(name, policy) == "RequestsOnly"
-    current = current_resources(pod, name)
+    own_policy = policies.get(item.container_name)
+    requests_only = policies.controlled_values(item.container_name) == "RequestsOnly"
     bounds = _container_bounds(current, limits)
     notes: list[str] = []
     for values in (item.target, item.lower_bound, item.upper_bound):

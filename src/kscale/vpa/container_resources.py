@@ -8,16 +8,16 @@ from kscale.errors import KscaleError
 from kscale.objects.base import ResourceList
 from kscale.objects.core import LimitRangeItem, Pod
 from kscale.objects.vpa import (
+    ContainerPolicies,
     PodResourcePolicy,
     RecommendedPodResources,
     VerticalPodAutoscaler,
-    controlled_values,
     update_mode,
 )
 from kscale.vpa.capping import cap
 from kscale.vpa.limit_range import CONTAINER, LimitRangeError, LimitRangeLookup, NoLimitRanges
 from kscale.vpa.proportional import proportional_limits
-from kscale.vpa.resources import CPU, MEMORY, current_resources
+from kscale.vpa.resources import CPU, MEMORY, CurrentResources
 
 __all__ = ["ContainerResources", "ContainersResources", "ProviderError", "containers_resources", "resources_of"]
 
@@ -80,16 +80,17 @@ def resources_of(
     targets: dict[str, ResourceList | None] = {}
     for item in recommendation.container_recommendations:
         targets.setdefault(item.container_name, item.target)
+    current, policies = CurrentResources(pod), ContainerPolicies(policy)
     result = []
     for container in pod.spec.containers:
         if container.name not in targets and not add_all:
             result.append(ContainerResources())
             continue
-        current_requests, current_limits = current_resources(pod, container.name)
+        current_requests, current_limits = current.get(container.name)
         target = targets.get(container.name, current_requests)
         requests = None if target is None else {name: amount for name, amount in target.items() if name}
         own_limits: ResourceList | None = None
-        if controlled_values(container.name, policy) == "RequestsAndLimits":
+        if policies.controlled_values(container.name) == "RequestsAndLimits":
             defaults = limits.default if limits is not None else None
             own_limits, said = proportional_limits(current_limits, current_requests, requests, defaults)
             if own_limits is not None and said:

@@ -16,6 +16,7 @@ __all__ = [
     "CPU",
     "MAX_AMOUNT",
     "MEMORY",
+    "CurrentResources",
     "amount",
     "amount_to_int64",
     "cpu_from_cores",
@@ -84,15 +85,36 @@ def resource_order(names: Iterable[str]) -> list[str]:
     return [name for name in (CPU, MEMORY) if name in present] + sorted(present - {CPU, MEMORY})
 
 
+class CurrentResources:
+    """The requests and limits of a pod's containers, indexed by container name.
+
+    The status of a container wins over its spec, even if the status reports empty resources. Build one per pod, not
+    one per container: a pod may have thousands of containers.
+    """
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, pod: Pod) -> None:
+        by_name: dict[str, tuple[ResourceList | None, ResourceList | None]] = {}
+        for status in pod.status.container_statuses:
+            if status.resources is not None:
+                by_name.setdefault(status.name, (status.resources.requests, status.resources.limits))
+        for container in pod.spec.containers:
+            by_name.setdefault(container.name, (container.resources.requests, container.resources.limits))
+        self._by_name = by_name
+
+    def get(self, container: str) -> tuple[ResourceList | None, ResourceList | None]:
+        """Return the container's requests and limits: ``(None, None)`` if the pod has no container of that name."""
+        return self._by_name.get(container, (None, None))
+
+    def requests(self, container: str) -> ResourceList:
+        """Return the container's requests: empty if there are none."""
+        return self.get(container)[0] or {}
+
+
 def current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, ResourceList | None]:
-    """Requests and limits of a container now: what its status reports, even if that is empty, else its spec."""
-    for status in pod.status.container_statuses:
-        if status.name == container and status.resources is not None:
-            return status.resources.requests, status.resources.limits
-    for item in pod.spec.containers:
-        if item.name == container:
-            return item.resources.requests, item.resources.limits
-    return None, None
+    """Return the requests and limits of one container; for many containers build :class:`CurrentResources` once."""
+    return CurrentResources(pod).get(container)
 
 
 def resources_sources(pod: Pod) -> tuple[str, ...]:

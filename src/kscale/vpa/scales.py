@@ -169,7 +169,7 @@ class ScaleCache:
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
         """Asks anew for what has become old, and drops what nobody reads (to be done every 7 s)."""
-        progress = Progress(now)
+        progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _ask(progress, key)
             entry = self._entries.get(key)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kscale.effects import PatchOperation
@@ -11,9 +9,9 @@ from kscale.errors import KscaleError
 from kscale.objects import conditions
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Container, Pod
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_json
 from kscale.objects.quantity import DECIMAL_SI, Quantity
-from kscale.objects.vpa import StartupBoost, StartupBoostCpu, VerticalPodAutoscaler, container_policy, controlled_values
+from kscale.objects.vpa import ContainerPolicies, StartupBoost, StartupBoostCpu, VerticalPodAutoscaler
 from kscale.vpa.container_resources import ContainerResources
 from kscale.vpa.patches import STARTUP_BOOST, annotate
 from kscale.vpa.proportional import proportional_limits
@@ -47,16 +45,16 @@ def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
     return vpa.spec.startup_boost is not None or any(item.startup_boost is not None for item in policies)
 
 
-def _boost_of(container: str, vpa: VerticalPodAutoscaler) -> StartupBoost | None:
-    policy = container_policy(container, vpa.spec.resource_policy)
+def _boost_of(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> StartupBoost | None:
+    policy = policies.get(container)
     if policy is not None and policy.startup_boost is not None:
         return policy.startup_boost
     return vpa.spec.startup_boost
 
 
-def boosts_nothing(container: str, vpa: VerticalPodAutoscaler) -> bool:
+def boosts_nothing(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> bool:
     """Whether there is a ``startupBoost`` without ``cpu``, over which upstream crashes."""
-    boost = _boost_of(container, vpa)
+    boost = _boost_of(container, vpa, policies)
     return boost is not None and boost.cpu is None
 
 
@@ -79,14 +77,18 @@ def _boosted(base: Quantity, boost: StartupBoostCpu) -> Quantity:
 
 
 def apply_boost(
-    container: Container, vpa: VerticalPodAutoscaler, resources: ContainerResources, most: Quantity
+    container: Container,
+    vpa: VerticalPodAutoscaler,
+    policies: ContainerPolicies,
+    resources: ContainerResources,
+    most: Quantity,
 ) -> tuple[ContainerResources, list[PatchOperation]]:
-    """What a container gets while it starts, and the annotation that remembers what it had.
+    """Return what a container gets while it starts, and the annotation that remembers what it had.
 
-    ``most``: the flag that bounds a boost (zero: none). Raises :class:`BoostError`. Upstream crashes on a
-    ``startupBoost`` without ``cpu``; here it boosts nothing.
+    ``policies``: those of ``vpa``. ``most``: the flag that bounds a boost (zero: none). Raises :class:`BoostError`.
+    Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
     """
-    boost = _boost_of(container.name, vpa)
+    boost = _boost_of(container.name, vpa, policies)
     if boost is None or boost.cpu is None:
         return resources, []
     own_requests, own_limits = container.resources.requests or {}, container.resources.limits or {}
@@ -99,7 +101,7 @@ def apply_boost(
         boosted = most
     requests = {**(resources.requests or {}), CPU: boosted}
     limits = resources.limits
-    if controlled_values(container.name, vpa.spec.resource_policy) == "RequestsOnly":
+    if policies.controlled_values(container.name) == "RequestsOnly":
         limit = own_limits.get(CPU)
         if limit is not None and boosted.milli_value() > limit.milli_value():
             one = Quantity("1m")
@@ -135,8 +137,8 @@ def in_progress(pod: Pod) -> bool:
     return bool(boost_annotations(pod))
 
 
-def _duration(container: str, vpa: VerticalPodAutoscaler) -> int:
-    policy = container_policy(container, vpa.spec.resource_policy)
+def _duration(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> int:
+    policy = policies.get(container)
     for boost in (policy.startup_boost if policy is not None else None, vpa.spec.startup_boost):
         if boost is not None and boost.cpu is not None and boost.cpu.duration_seconds is not None:
             return boost.cpu.duration_seconds
@@ -150,8 +152,9 @@ def expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[str]:
         return []
     since = conditions.changed_at(pod, ready)
     expired = []
+    policies = ContainerPolicies(vpa.spec.resource_policy)
     for name in boost_annotations(pod):
-        seconds = _duration(name, vpa)
+        seconds = _duration(name, vpa, policies)
         if seconds == 0 or now - since > seconds * 10**9:
             expired.append(name)
     return expired
@@ -161,10 +164,9 @@ def original_resources(pod: Pod, container: str) -> ContainerResources:
     """What the annotation remembers; raises :class:`BoostError` if it cannot be read."""
     text = (pod.metadata.annotations or {}).get(_PREFIX + container, "")
     try:
-        data: Any = msgspec.json.decode(text)
-        kept = from_dict(data, _Original)
+        kept = from_json(text, _Original)
         requests = {name: Quantity(value) for name, value in (kept.requests or {}).items()}
         limits = {name: Quantity(value) for name, value in (kept.limits or {}).items()}
-    except (msgspec.DecodeError, ValueError) as error:
+    except ValueError as error:
         raise BoostError(f"failed to read the startup boost annotation of container {container}: {error}") from None
     return ContainerResources(requests, limits)

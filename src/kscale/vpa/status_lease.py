@@ -93,7 +93,7 @@ def renew_status_steps(
 
         return (yield from _with_retries(progress, renew)).error
 
-    error: ApiError | None = yield from Progress(now).within(interval, machine)
+    error: ApiError | None = yield from Progress(moment(now)).within(interval, machine)
     return error
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.libraries import library
 
 __all__ = ["MOST_BYTES", "RpcServer", "channel", "error_text", "grpc_library", "is_unimplemented", "read_certificates"]
@@ -73,7 +73,7 @@ def is_unimplemented(error: Any) -> bool:
 
 def read_certificates(path: str | os.PathLike[str]) -> bytes:
     """The file, if there is a certificate in it. Raises InputError, OSError."""
-    data = Path(path).read_bytes()
+    data = read_file(path)
     try:
         ssl.create_default_context(cadata=data.decode("ascii"))
     except (ssl.SSLError, ValueError):

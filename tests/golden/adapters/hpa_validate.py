@@ -26,10 +26,14 @@ def check(case: dict[str, Any]) -> None:
         "defaulted": None,
         "as_v1": None,
     }
-    if out.hpa is not None and subresource != "status":
+    if out.defaulted is not None and subresource != "status":
         head = {"kind": "HorizontalPodAutoscaler"}
-        found["defaulted"] = _served({"apiVersion": "autoscaling/v2", **head, **to_dict(out.hpa)}, given["object"])
-        found["as_v1"] = _served({"apiVersion": "autoscaling/v1", **head, **to_dict(to_v1(out.hpa))}, given["object"])
+        found["defaulted"] = _served(
+            {"apiVersion": "autoscaling/v2", **head, **to_dict(out.defaulted)}, given["object"]
+        )
+        found["as_v1"] = _served(
+            {"apiVersion": "autoscaling/v1", **head, **to_dict(to_v1(out.defaulted))}, given["object"]
+        )
     different = {key: (found[key], value) for key, value in want.items() if found[key] != value}
     assert not different, different
 

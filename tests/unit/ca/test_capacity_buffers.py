@@ -231,7 +231,8 @@ def test_events_of_success() -> None:
     )
     made_up = MadeUpPods(buffers={**buffers, "shop/s-3": spare})
     assert made_up.without(status).pods_triggered == ["shop/real"]
-    events = made_up.events(status)
+    events = made_up.events(status, lambda key: f"uid of {key}")
+    assert {event.regarding.uid for event in events if event.regarding.kind == "Pod"} == {"uid of shop/real"}
     assert [(event.regarding.name, event.reason, event.message) for event in events] == [
         ("spare", "TriggeredScaleUp", "capacity buffer 2 fake pods triggered scale-up: [{g 1->3 (max: 9)}]"),
         ("other", "TriggeredScaleUp", "capacity buffer 1 fake pods triggered scale-up: [{g 1->3 (max: 9)}]"),

@@ -238,19 +238,22 @@ def test_price_without_any_price_leaves_nothing() -> None:
     assert set(found.steps[0].filtered.skipped) == {"ng1", "ng2"}
 
 
+NOW = 1_800_000_000 * SECOND
+
+
 def test_prices_are_asked_of_the_cloud_where_nobody_has_them() -> None:
     """The same numbers as with a model; whatever is asked about is asked once."""
     nodes = {"ng1": node("n1", 1000, 1000), "ng2": node("n2", 4000, 1000), "ng3": node("n3", 1, 1)}
     one, two = pod("p1", 1000, 0), pod("p2", 500, 0)
     options = [_option("ng1", 2, one), _option("ng2", 1, one, two), _option("gone", 1, two)]
     model = ca.HourlyPrices(nodes={"n1": 20.0, "n2": 200.0}, pods={"p1": 20.0, "p2": 10.0, "stabilize": 10.0})
-    given_input = ca.ExpanderInput(nodes=nodes, ask_prices=True, cluster_node_count=3, now=7)
+    given_input = ca.ExpanderInput(nodes=nodes, ask_prices=True, cluster_node_count=3, now=NOW)
 
     def tell(question: Any) -> Prices:
         assert isinstance(question, GetPrices)
         assert question.nodes == (nodes["ng1"], nodes["ng2"])
         assert [each["metadata"]["name"] for each in question.pods] == ["stabilize", "p1", "p2"]
-        assert (question.start, question.end) == (7, 7 + 3600 * SECOND)
+        assert (question.start, question.end) == (NOW, NOW + 3600 * SECOND)
         return Prices(nodes=(20.0, 200.0), pods=(10.0, 20.0, 10.0))
 
     ran = performed(ca.expand_steps(options, ["price"], given_input, now=0), tell, now=0)

@@ -25,7 +25,7 @@ from kscale.ca.cluster_state import (
 )
 from kscale.ca.nodes import is_suspended
 from kscale.ca.pod_lists.proactive import missing_pods
-from kscale.ca.pod_lists.young import DELAY_ANNOTATION, without_young
+from kscale.ca.pod_lists.young import without_young
 from kscale.effects import SECOND
 from kscale.objects.apps import ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
 from kscale.objects.batch import Job, JobSpec
@@ -33,6 +33,7 @@ from kscale.objects.core import Node, Pod, PodStatus
 from kscale.objects.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
+from kscale.objects.pod_annotations import SCALE_UP_DELAY
 
 MINUTE = 60 * SECOND
 LOST = ScaleUpError(class_="Other", code="timeout", message="late")
@@ -242,7 +243,7 @@ def test_a_wrong_size_keeps_its_time_until_it_changes() -> None:
 def test_young_pods(delay: int, later: int, given: str, kept: str, said: str) -> None:
     own = {"p2": "5m", "p3": "2m", "p4": "error"}
     pods = [
-        pod(name, creation_timestamp=at(minutes=-1), annotations={DELAY_ANNOTATION: own[name]} if name in own else None)
+        pod(name, creation_timestamp=at(minutes=-1), annotations={SCALE_UP_DELAY: own[name]} if name in own else None)
         for name in given.split()
     ]
     found = without_young(pods, N0 + later * MINUTE, span(minutes=delay))

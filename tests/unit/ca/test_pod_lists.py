@@ -20,9 +20,9 @@ from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.pod_lists.young import without_young
 from kscale.objects.core import Pod, PodStatus
 from kscale.objects.meta import Condition
+from kscale.objects.pod_annotations import SCALE_UP_DELAY
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.queueing import DELAY_ANNOTATION
 
 
 def names(pods: list[Pod]) -> list[str]:
@@ -169,7 +169,7 @@ def test_tpu_requests() -> None:
     ],
 )
 def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) -> None:
-    annotations = None if own is None else {DELAY_ANNOTATION: own}
+    annotations = None if own is None else {SCALE_UP_DELAY: own}
     one = pod("p", creation_timestamp=at(seconds=-age), annotations=annotations)
     found = without_young([one], N0, span(seconds=delay))
     assert (bool(found.pods), bool(found.young), bool(found.warnings)) == (kept, not kept, warned)
@@ -189,8 +189,8 @@ def test_without_a_delay_a_moment_is_enough() -> None:
     ],
 )
 def test_warnings_about_delays_name_the_pod(own: str, warning: str) -> None:
-    one = pod("p", creation_timestamp=at(), annotations={DELAY_ANNOTATION: own})
-    assert without_young([one], N0, span(seconds=10)).warnings == [warning.format(DELAY_ANNOTATION)]
+    one = pod("p", creation_timestamp=at(), annotations={SCALE_UP_DELAY: own})
+    assert without_young([one], N0, span(seconds=10)).warnings == [warning.format(SCALE_UP_DELAY)]
 
 
 def gpu_pod(age: int) -> Pod:

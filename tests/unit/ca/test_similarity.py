@@ -92,6 +92,22 @@ def test_label_comparator(one: dict[str, str], other: dict[str, str], expected: 
     assert ca.similar(small, large, comparator).similar is expected
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "kind", "details"),
+    [
+        (_node(a="x"), _node(a="y", b="z"), "generic", ["label a: x and y", "label b: absent and z"]),
+        (_node(1000), _node(2000), "generic", ["capacity cpu: 1 and 2"]),
+        (_node(memory=1000), _node(memory=1020), "generic", ["capacity memory: 1000 and 1020, more than 1.5% apart"]),
+        (_node(a="x"), _node(a="x"), "generic", []),
+        (_node(a="x"), _node(), "label", ["label a: x and absent"]),
+        (_node(), _node(), "label", ["label a: absent"]),
+    ],
+)
+def test_what_differs_is_named(one: Node, other: Node, kind: str, details: list[str]) -> None:
+    comparator = ca.Comparator(kind=kind, labels=("a",) if kind == "label" else ())
+    assert ca.similar(template(one), template(other), comparator).details == details
+
+
 def test_over_committed_templates_are_not_even_like_themselves() -> None:
     crowded = template(_node(), pod("p", 2000))
     assert ca.similar(crowded, crowded).reasons == ["free resources not within tolerance"]

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 
+import kscale
+from builders import node, owner, pod
 from kscale.ca import AutoscalingOptions, LoopState
 from kscale.ca.backoff import Backoff, ScaleUpError
 from kscale.ca.cluster_state import (
+    ClusterAutoscalerStatus,
     ClusterStateRegistry,
     IncorrectSize,
     ScaleDownRequest,
@@ -15,10 +26,13 @@ from kscale.ca.cluster_state import (
     UnregisteredNode,
 )
 from kscale.ca.state import ScaleDownState
-from kscale.ca.static_autoscaler.steady import moments_of_nodes, next_difference
-from kscale.effects import SECOND
-from kscale.objects.core import Node, NodeSpec, Taint
+from kscale.ca.static_autoscaler import steady
+from kscale.ca.static_autoscaler.steady import COMPARED, moments_of_nodes, next_difference, waiting_system_pods
+from kscale.effects import SECOND, to_text
+from kscale.effects.moments import MOMENT_MARK
+from kscale.objects.core import Node, NodeSpec, Pod, Taint
 from kscale.objects.meta import ObjectMeta
+from kscale.objects.nodegroup import DURATION_OPTIONS, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupOptions
 from kscale.objects.nodegroups import Groups
 
 NOW = 1_790_000_000 * SECOND
@@ -66,6 +80,112 @@ def test_numbers_of_taints_need_not_be_seconds(value: str) -> None:
     assert moments == ({int(value) * SECOND} if len(value) == 10 else set())
     found = next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
     assert found == NOW + 2 * SECOND
+
+
+def test_every_number_of_a_state_says_whether_it_is_a_moment() -> None:
+    """A new field that is a bare ``int`` fails here: it is a Moment, a duration (Nanoseconds) or a Count."""
+    undeclared = [path for path, extra in numbers_of(msgspec.inspect.type_info(LoopState)) if "time" not in extra]
+    assert undeclared == []
+    moments = [path for path, extra in numbers_of(msgspec.inspect.type_info(LoopState)) if extra == MOMENT_MARK]
+    assert {"ScaleDownState.unneeded_since", "Backoff.until", "UnregisteredNode.since"} <= {*moments}
+
+
+def numbers_of(
+    type_: msgspec.inspect.Type, path: str = "", extra: dict[str, Any] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(field, what its annotation says besides) of every number in a value of this type, but for the status."""
+    match type_:
+        case msgspec.inspect.Metadata():
+            yield from numbers_of(type_.type, path, type_.extra)
+        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+            yield path, extra or {}
+        case msgspec.inspect.StructType() if type_.cls is not ClusterAutoscalerStatus:
+            for field in type_.fields:
+                yield from numbers_of(field.type, f"{type_.cls.__name__}.{field.name}")
+        case msgspec.inspect.UnionType():
+            for each in type_.types:
+                yield from numbers_of(each, path)
+        case msgspec.inspect.DictType():
+            yield from numbers_of(type_.value_type, path)
+        case msgspec.inspect.CollectionType():
+            yield from numbers_of(type_.item_type, path)
+
+
+def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None:
+    """A duration in the code of a decision is a constant that is annotated as a ComparedDuration, which is in
+    ``COMPARED``, or as an OtherDuration. Loops of release 1.3 are never repeated."""
+    folder = Path(kscale.ca.__file__).parent
+    compared, undeclared = set(), []
+    for file in sorted(folder.rglob("*.py")):
+        module = ".".join(("kscale", "ca", *file.relative_to(folder).with_suffix("").parts))
+        if "legacy" in module or module in ("kscale.ca.options", steady.__name__):
+            continue
+        declared: set[ast.AST] = set()
+        for each in ast.walk(tree := ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(each, ast.AnnAssign) and each.value is not None:
+                kind = ast.unparse(each.annotation)
+                if "ComparedDuration" in kind:
+                    compared.add((module, ast.unparse(each.target)))
+                if "Duration" in kind:
+                    declared.update(ast.walk(each.value))
+        undeclared += [
+            f"{module}:{each.lineno}: {ast.unparse(each)}"
+            for each in ast.walk(tree)
+            if isinstance(each, ast.expr) and is_time(each) and each not in declared
+        ]
+    assert undeclared == []
+    assert compared == {*COMPARED}
+
+
+def is_time(node: ast.expr) -> bool:
+    """Whether it is a fixed time: a multiple or a part of SECOND, or a timedelta of numbers other than zero."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.FloorDiv | ast.Div):
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        return names == {"SECOND"} and not isinstance(node.right, ast.Call)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "timedelta":
+        values = [*node.args, *(each.value for each in node.keywords)]
+        return bool(values) and all(isinstance(each, ast.Constant) for each in values)
+    return False
+
+
+def test_every_duration_of_the_options_counts() -> None:
+    """Whatever its name: a new option that is a time is a timedelta, and one of a group is in seconds."""
+    named = re.compile(r"_(time|timeout|delay|ttl|interval|duration|budget|timebox|sec|seconds)(_|$)")
+    known = {"max_graceful_termination_sec"}  # how long pods of a node being drained may take
+    options = AutoscalingOptions()
+    times = {name for name in options.__struct_fields__ if named.search(name)} - known
+    assert {name for name in times if not isinstance(getattr(options, name), timedelta | bool)} == set()
+    of_groups = NodeGroupAutoscalingOptions()
+    durations = {name for name in of_groups.__struct_fields__ if isinstance(getattr(of_groups, name), timedelta)}
+    assert durations == DURATION_OPTIONS
+
+
+@pytest.mark.parametrize("option", sorted(DURATION_OPTIONS))
+def test_the_durations_of_a_group_count(option: str) -> None:
+    groups = Groups([NodeGroup(id="g", options=NodeGroupOptions(**{option: 1234.5}))])
+    state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 1234 * SECOND}))
+    found = next_difference(state, (), groups, AutoscalingOptions(), begun=PAST, now=NOW)
+    assert found == NOW + SECOND // 2
+
+
+def test_a_young_pod_of_the_system_lets_its_node_go_when_it_is_old() -> None:
+    made = NOW - 3000 * SECOND
+    cluster = kscale.Cluster([node("n", 1000, 1000), *(placed(name, made) for name in ("young", "daemon"))])
+    system = waiting_system_pods(cluster.snapshot())
+    assert system.tolist() == [made]
+    found = next_difference(LoopState(), (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW, system_pods=system)
+    assert found == made + 3600 * SECOND + 1
+    assert (
+        waiting_system_pods(kscale.Cluster([node("n", 1000, 1000), placed("web", made, "shop")]).snapshot()).size == 0
+    )
+
+
+def placed(name: str, made: int, namespace: str = "kube-system") -> Pod:
+    owners = owner("DaemonSet" if name == "daemon" else "ReplicaSet")
+    return pod(
+        name, 10, 10, spec={"node_name": "n"}, namespace=namespace, creation_timestamp=to_text(made),
+        owner_references=owners,
+    )  # fmt: skip
 
 
 def tainted(name: str, value: str) -> Node:

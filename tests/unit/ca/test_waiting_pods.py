@@ -16,7 +16,8 @@ from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.objects.core import Pod, PodSpec
 from kscale.objects.owners import is_daemonset_pod
-from kscale.snapshot.queueing import DELAY_ANNOTATION, QueueingNumbers
+from kscale.objects.pod_annotations import SCALE_UP_DELAY
+from kscale.snapshot.queueing import QueueingNumbers
 
 
 def _pod(name: str, *, status: Any = None, spec: Any = None, **metadata: Any) -> dict[str, Any]:
@@ -49,8 +50,8 @@ PODS = [
     _pod("zero", spec={"priority": 0}),
     _pod("null", spec={"priority": None, "schedulerName": ""}),
     _pod("young", creationTimestamp="2026-05-04T11:00:00Z"),
-    _pod("slow", annotations={DELAY_ANNOTATION: "5m"}),
-    _pod("slow-too", annotations={DELAY_ANNOTATION: "5m"}),
+    _pod("slow", annotations={SCALE_UP_DELAY: "5m"}),
+    _pod("slow-too", annotations={SCALE_UP_DELAY: "5m"}),
     _pod("noted", annotations={"other": "x"}),
     _pod("no-notes", annotations=None),
     _pod("daemon", ownerReferences=_owned("DaemonSet")),
@@ -117,7 +118,7 @@ def test_kinds_are_those_of_the_pods_that_wait_now() -> None:
     cluster = kscale.Cluster()
     for version in "123":
         cluster.apply(_pod("same", resourceVersion=version))
-        cluster.apply(_pod("slow", annotations={DELAY_ANNOTATION: "5m"}, resourceVersion=version))
+        cluster.apply(_pod("slow", annotations={SCALE_UP_DELAY: "5m"}, resourceVersion=version))
         waiting = WaitingPods.of(cluster.snapshot().pending_records)
         assert [pod.metadata.name for pod in waiting.examples] == ["same", "slow"]
     for arrival in range(10):
@@ -128,7 +129,7 @@ def test_kinds_are_those_of_the_pods_that_wait_now() -> None:
     assert set(waiting.kind.tolist()) == {0, 1}
     cluster.remove(cluster.pod("shop/same"))
     first, second = WaitingPods.of(cluster.snapshot().pending_records).examples
-    assert (first.metadata.annotations, second.metadata.annotations) == ({DELAY_ANNOTATION: "5m"}, None)
+    assert (first.metadata.annotations, second.metadata.annotations) == ({SCALE_UP_DELAY: "5m"}, None)
 
 
 def test_kinds_that_no_pod_has_any_more_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,14 +116,45 @@ def test_bad_cells_are_named(column: int, cell: str, message: str) -> None:
     assert str(caught.value) == f"<bytes>: {message}"
 
 
-def test_half_a_gib_of_azure_is_none() -> None:
+def test_half_a_gib_of_azure_is_left_out_by_name() -> None:
     """Its tables count whole GiB; one small type is no reason to refuse all others."""
     small = b"Standard_B1ls,standardBSFamily,1,0,0,amd64,0.0052,0.006\n"
-    found = read_catalogue(AZURE + small)
-    assert list(found) == ["Standard_D4s_v5", "Standard_B1ls"]
-    assert found["Standard_B1ls"].allocatable["memory"].value() == 0
+    catalogue = read_catalogue(AZURE + small)
+    assert list(catalogue) == ["Standard_D4s_v5"]
+    assert catalogue.left_out == {"<bytes>: row 3 (Standard_B1ls): memory_mib: 0: a node has some": 1}
+    with pytest.raises(InputError, match=r"row 2 \(Standard_B1ls\): memory_mib: 0: a node has some"):
+        read_catalogue(AZURE[: AZURE.index(b"\n") + 1] + small)
     with pytest.raises(InputError, match="row 3: vcpu: 0: a node has some"):
         read_catalogue(AZURE + small.replace(b",1,0,0,", b",0,0,0,"))
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "expected"),
+    [
+        ("Standard_HB120-16rs_v2", 120, 16),
+        ("Standard_DS11-1_v2", 2, 1),
+        ("Standard_GS5-16", 32, 16),
+        ("Standard_M416-208ms_v2", 416, 208),
+        ("Standard_E4-2ds_v5", 2, 2),  # the table has the cores that run
+        ("Standard_D4s_v5", 4, 4),
+        ("Standard_NC24ads_A100_v4", 24, 24),
+        ("n2-standard-8", 8, 8),
+        ("m5-2.large", 8, 8),
+    ],
+)
+def test_azure_types_with_constrained_cores_have_those(name: str, cores: int, expected: int) -> None:
+    row = f"{name},standardFamily,{cores},65536,0,amd64,1,1\n".encode()
+    kind = read_catalogue(AZURE + row if name != "Standard_D4s_v5" else AZURE)[name]
+    assert kind.capacity["cpu"].value() == expected
+    assert kind.allocatable["cpu"].milli_value() < expected * 1000
+
+
+def test_a_column_says_how_many_cores_run() -> None:
+    table = b"instance_type,arch,vcpu,vcpus_available,memory_mib,gpu\n"
+    catalogue = read_catalogue(table + b"Standard_E4-2s_v5,amd64,4,3,1024,0\nplain,amd64,4,,1024,0\n")
+    assert [kind.capacity["cpu"].value() for kind in catalogue.values()] == [3, 4]
+    with pytest.raises(InputError, match="row 2: vcpus_available: 5 is more than the 4 there are"):
+        read_catalogue(table + b"plain,amd64,4,5,1024,0\n")
 
 
 def test_all_bad_rows_are_reported() -> None:

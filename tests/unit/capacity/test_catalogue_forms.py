@@ -261,6 +261,64 @@ def test_bad_prices(raw: bytes, text: str) -> None:
     assert text in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ([sku(), sku("Standard_B0", MemoryGB="0")], "[1] (Standard_B0): memory is 0"),
+        ([sku(), sku("Standard_B0", vCPUs="0")], "[1] (Standard_B0): cpu is 0"),
+        ([gce(), gce("n0", memoryMb=0)], "[1] (n0): memory is 0"),
+        ({"InstanceTypes": [ec2(), ec2("m0", MemoryInfo={"SizeInMiB": -1})]}, "InstanceTypes[1] (m0): memory is -1Mi"),
+        ([karpenter(), karpenter("c-0", resources={"cpu": "4", "memory": "1000"})], "[1] (c-0): memory is 0"),
+    ],
+)
+def test_a_machine_without_cpu_or_memory_is_left_out_by_name(data: Any, text: str) -> None:
+    catalogue = read(data)
+    assert (len(catalogue), catalogue.left_out) == (1, {text: 1})
+    assert dict(read_catalogue(write_table(catalogue).encode())) == dict(catalogue)
+
+
+def test_constrained_cores_of_a_dump() -> None:
+    cores = {"Standard_HB120-16rs_v2": "120", "Standard_E4-2s_v5": "4"}
+    catalogue = read([sku(name, vCPUs=count) for name, count in cores.items()])
+    assert [kind.capacity["cpu"].value() for kind in catalogue.values()] == [16, 2]
+
+
+def test_nothing_is_written_that_cannot_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    network = {"MaximumNetworkInterfaces": 8, "Ipv4AddressesPerInterface": 0}
+    catalogue = read({"InstanceTypes": [ec2(), ec2("m5.odd", NetworkInfo=network)]})
+    with pytest.raises(InputError, match=r'^<bytes>: type m5\.odd: alloc_pods: "-6" is negative$'):
+        keep(catalogue, "aws")
+    assert known_catalogues() == []
+
+
+def test_a_bad_row_of_a_kept_catalogue_is_left_out_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    path = keep(read_catalogue(EXAMPLES / "aws.csv"), "aws")
+    count = len(read_catalogue("aws"))
+    path.write_text(path.read_text() + "odd.large,amd64,2,0,0,,,,,,,1\nodd.two,mips,2,1,0,,,,,,,x\n")
+    row = count + 2
+    for source, name in (("aws", "aws"), (path, str(path))):
+        catalogue = read_catalogue(source)
+        assert len(catalogue) == count
+        assert catalogue.left_out == {
+            f"{name}: row {row} (odd.large): memory_mib: 0: a node has some": 1,
+            f'{name}: row {row + 1} (odd.two): arch: "mips" is not one of amd64, arm64': 1,
+        }
+    (tmp_path / "aws.csv").write_text(path.read_text())
+    with pytest.raises(InputError, match="memory_mib: 0: a node has some"):
+        read_catalogue(tmp_path / "aws.csv")
+
+
+def test_many_bad_rows_of_a_kept_catalogue_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    path = keep(read_catalogue(EXAMPLES / "aws.csv"), "aws")
+    path.write_text(path.read_text() + "".join(f"odd.{i},amd64,0,1,0,,,,,,,1\n" for i in range(100)))
+    left_out = read_catalogue("aws").left_out
+    assert (len(left_out), sum(left_out.values())) == (21, 100)
+    assert left_out["more rows that cannot be read"] == 80
+
+
 def test_kept_under_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with pytest.raises(InputError, match="no catalogue is imported"):

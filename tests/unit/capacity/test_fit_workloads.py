@@ -198,3 +198,25 @@ def test_nor_of_pods_that_differ(kind: str, api: str, spec: dict[str, Any], fiel
     workload = made(kind, "many", api, spec={**spec, "template": template({"cpu": "1"})})
     with pytest.raises(kscale.InputError, match=field):
         fit(workload, node("n"))
+
+
+def test_replicas_go_where_scores_are_highest_when_asked() -> None:
+    busy = made("Pod", "busy", "v1", spec={"nodeName": "n2", "containers": [
+        {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}},
+    ]})  # fmt: skip
+    cluster = kscale.load(node("n1"), node("n2"), node("n3", "1"), busy)
+    asked = [deployment(1, {"cpu": "1"}), made("Deployment", "api", spec={"template": template({"cpu": "500m"})})]
+
+    def placements(**more: Any) -> list[dict[str, int] | None]:
+        report = fit_workloads(cluster.snapshot(), asked, placements=True, **more)
+        return [line.placement for line in report.workloads]
+
+    assert placements() == [{"n2": 1}, {"n2": 1}], "the first node behind the cursor that takes it"
+    assert placements(scores=kscale.ScoreOptions()) == [{"n1": 1}, {"n1": 1}], "the emptiest node"
+
+
+def test_default_spreading_knows_the_controller_of_a_workload() -> None:
+    nodes = [node(f"n{i}", "64", **{"topology.kubernetes.io/zone": f"z{i}"}) for i in range(3)]
+    spread = deployment(6, {"cpu": "1"})
+    report = fit_workloads(kscale.load(*nodes).snapshot(), [spread], placements=True, scores=kscale.ScoreOptions())
+    assert report.workloads[0].placement == {"n0": 2, "n1": 2, "n2": 2}

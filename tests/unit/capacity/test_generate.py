@@ -160,7 +160,12 @@ def test_controllers_count_their_pods(kinds) -> None:
     for kind in ("ReplicaSet", "StatefulSet"):
         for controller in kinds[kind]:
             assert controller["spec"]["replicas"] == owned[controller["metadata"]["uid"]]
+    for claim in kinds["PersistentVolumeClaim"]:
+        annotations = claim["metadata"]["annotations"]
+        assert claim["status"]["phase"] == "Bound"
+        assert {f"pv.kubernetes.io/{what}" for what in ("bind-completed", "bound-by-controller")} <= annotations.keys()
     for daemon in kinds["DaemonSet"]:
+        assert daemon["status"]["numberMisscheduled"] == 0
         assert owned[daemon["metadata"]["uid"]] == daemon["status"]["desiredNumberScheduled"] == len(kinds["Node"])
 
 

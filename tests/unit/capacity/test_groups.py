@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jsonschema
 import pytest
 import zstandard
 
+import kscale
 from kscale import InputError, Quantity
 from kscale.capacity.groups import groups_from, groups_schema, groups_schema_text, read_groups
 from kscale.records import nulls_last
@@ -119,8 +121,6 @@ ONE = {"id": "a", "fromNode": "n1"}
         ([{**ONE, "min": 5, "max": 2}], "groups[0] (a): min: min 5 is more than max 2"),
         ([{**ONE, "min": -1}], "groups[0] (a): min: -1 is negative"),
         ([{**ONE, "max": -1}], "groups[0] (a): max: -1 is negative"),
-        ([{**ONE, "max": 4, "target": 5}], "groups[0] (a): target: target 5 is not between min 0 and max 4"),
-        ([{**ONE, "min": 2, "target": 1}], "groups[0] (a): target: target 1 is not between min 2 and max 1000"),
         ([{**ONE, "target": -1}], "groups[0] (a): target: -1 is negative"),
         ([{"id": "a"}], "groups[0] (a): no template: give template, fromNode, instanceType, nodes or nodeSelector"),
         ([{**ONE, "template": TEMPLATE}], "groups[0] (a): fromNode: template and fromNode exclude each other"),
@@ -188,6 +188,86 @@ def test_an_unknown_field_is_told_with_those_that_there_are(entry: dict[str, Any
     text = str(caught.value)
     assert text.startswith(f"groups[0] (a): {where}")
     assert known in text.partition("; there are ")[2].split(", ")
+
+
+SLICE = {"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "p"}, "devices": [{"name": "gpu"}]}}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"resourceSlice": [SLICE]},
+            "template.resourceSlice: unknown field; there are apiVersion, kind, ",
+        ),
+        (
+            {"status": {"allocateable": {}}},
+            "template.status.allocateable: unknown field; there are capacity, ",
+        ),
+        ({"metadata": {"label": {}}}, "template.metadata.label: unknown field; there are name, "),
+        (
+            {"spec": {"taints": [{"key": "a", "efect": "x"}]}},
+            "template.spec.taints[0].efect: unknown field; ",
+        ),
+        ({"resourceSlices": [{"spec": {"drivers": "d"}}]}, "template.resourceSlices[0].spec.drivers: unknown field; "),
+        ({"csiNode": {"spec": {"drivers": [{"nme": "d"}]}}}, "template.csiNode.spec.drivers[0].nme: unknown field; "),
+        ({"resourceSlices": [{"spec": {"driver": "d"}}]}, "template.resourceSlices[0].spec.pool.name: is empty"),
+        (
+            {"resourceSlices": [{"spec": {**SLICE["spec"], "allNodes": True}}]},
+            "template.resourceSlices[0].spec.allNodes: is not of one node: a template has its own devices only",
+        ),
+    ],
+)
+def test_what_a_template_cannot_have_is_named(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        groups_from([{"id": "a", "template": {**TEMPLATE, **more}}])
+    assert f"groups[0] (a): {message}" in str(caught.value)
+
+
+def test_what_the_api_server_returns_of_a_node_is_a_template() -> None:
+    metadata = {"name": "n", "managedFields": [{"manager": "kubelet"}], "selfLink": "/n", "annotations": {"a": "b"}}
+    status = {**TEMPLATE["status"], "nodeInfo": {"kubeletVersion": "v1.37.0"}, "images": [{"names": ["x"]}]}
+    groups_from([{"id": "a", "template": {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}}])
+
+
+def test_sizes_outside_of_the_limits_are_those_of_real_clusters() -> None:
+    low, high = groups_from([{**ONE, "min": 3, "target": 2}, {**ONE, "id": "b", "max": 4, "target": 5}])
+    assert (low.target_size, high.target_size) == (2, 5)
+
+
+def test_devices_and_drivers_of_new_nodes() -> None:
+    drivers = [{"name": "ebs", "allocatable": {"count": 3}}]
+    other = {"metadata": {"name": "t"}, "spec": {**SLICE["spec"], "pool": {"name": "p", "resourceSliceCount": 5}}}
+    template = {**TEMPLATE, "resourceSlices": [SLICE, other], "csiNode": {"spec": {"drivers": drivers}}}
+    (group,) = groups_from([{"id": "a", "template": template}])
+    assert group.template is not None
+    assert group.template.csi_node is not None
+    assert [each.name for each in group.template.csi_node.spec.drivers] == ["ebs"]
+    assert [each.spec.pool.resource_slice_count for each in group.template.resource_slices] == [2, 5]
+    jsonschema.validate([{"id": "a", "template": template}], groups_schema())
+
+
+def test_a_group_without_nodes_grows_for_its_devices() -> None:
+    claim = {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "count": 1}}]}}}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "d", "creationTimestamp": "2026-05-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "g", "resourceClaimName": "g"}]},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+    cluster = kscale.load(
+        {"kind": "Node", "metadata": {"name": "n"}, "status": {**TEMPLATE["status"], "conditions": []}},
+        {"kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {}},
+        {"kind": "ResourceClaim", "metadata": {"name": "g", "namespace": "d"}, **claim},
+        pod,
+    )
+    now = datetime(2026, 5, 2, tzinfo=UTC)
+    for slices, sizes in (([SLICE], ["{a 0->1 (max: 1000)}"]), ([], [])):
+        groups = groups_from([{"id": "a", "target": 0, "template": {**TEMPLATE, "resourceSlices": slices}}])
+        options = kscale.ca.AutoscalingOptions(scale_up_from_zero=True)
+        plan = kscale.scale_up(cluster, groups, now=now, options=options)
+        assert [str(info) for info in plan.scale_ups] == sizes
 
 
 def test_all_mistakes_are_reported() -> None:

@@ -11,9 +11,10 @@ from builders import node, owner, pod
 from kscale import InputError
 from kscale.capacity.generate import generate
 from kscale.capacity.groups import groups_from
-from kscale.capacity.headroom import headroom, lost
-from kscale.capacity.losses import ZONE, losses, named_losses, pair_losses
+from kscale.capacity.headroom import HeadroomReport, headroom, lost
+from kscale.capacity.losses import ZONE, Loss, Repair, losses, named_losses, pair_losses
 from kscale.capacity.templates import with_templates
+from kscale.cli.commands.headroom import headroom_view
 from kscale.objects.core import Node, Pod
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.reading import load
@@ -68,6 +69,35 @@ def test_nothing_can_repair_it() -> None:
     (loss,) = lost(given, ["zone=a"], [one], repair=True).lost
     assert loss.repair is not None
     assert (loss.repair.nodes, loss.repair.nowhere) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("repair", "text"),
+    [
+        (Repair(cost=0.0, nodes=0, offers={}, nowhere=2), "2 pods fit on no new node"),
+        (
+            Repair(cost=0.0, nodes=0, offers={}, nowhere=1, limits_reached=["a", "b"]),
+            "1 pod fits on no new node (at their limit: a, b)",
+        ),
+        (
+            Repair(cost=0.0, nodes=0, offers={}, nowhere=0),
+            "no new nodes: in another order the pods fit on the nodes that are left",
+        ),
+        (Repair(cost=0.5, nodes=2, offers={"a": 2}, nowhere=1), "2 x a, $0.500/h; 1 pod fits on no new node"),
+    ],
+)
+def test_a_repair_without_nodes_says_why(repair: Repair, text: str) -> None:
+    loss = Loss(name="node=a", pods=3, homeless=3, repair=repair)
+    view = headroom_view(HeadroomReport(pod=None, more=None, nodes=[], zones=[], lost=[loss]))
+    assert view.tables[0].rows[0][-1] == text
+
+
+def test_groups_at_their_maximum_are_named() -> None:
+    given = cluster()
+    full = with_templates(given, given.snapshot(), groups_from([{**GROUPS[1], "max": 2}]))
+    (loss,) = lost(given, ["zone=a"], full, repair=True).lost
+    assert loss.repair is not None
+    assert (loss.repair.offers, loss.repair.nowhere, loss.repair.limits_reached) == ({}, 1, ["b"])
 
 
 @pytest.mark.parametrize(

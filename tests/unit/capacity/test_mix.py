@@ -10,7 +10,7 @@ import pytest
 
 import kscale
 from kscale.capacity.groups import groups_from
-from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_pool
+from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_class_of, node_pool
 from kscale.capacity.mix.check import Planned, Room, check
 from kscale.capacity.mix.instance import MONEY
 from kscale.capacity.mix.packing import Packed
@@ -313,16 +313,67 @@ def test_groups_are_offers() -> None:
         mix(kscale.load(pods(1)), groups_from([{"id": "h", "template": template}]))
 
 
+@pytest.mark.parametrize(
+    ("type_", "arch", "labels", "provider_id", "kind"),
+    [
+        ("m7g.2xlarge", "arm64", {}, "", "EC2NodeClass"),
+        ("u-6tb1.metal", "amd64", {}, "", "EC2NodeClass"),
+        ("Standard_D4ps_v5", "arm64", {}, "", "AKSNodeClass"),
+        ("Standard_HB120-16rs_v2", "amd64", {}, "", "AKSNodeClass"),
+        ("t2a-standard-8", "arm64", {}, "", "GCENodeClass"),
+        ("a2-highgpu-1g", "amd64", {}, "", "GCENodeClass"),
+        ("own", "amd64", {"eks.amazonaws.com/nodegroup": "g"}, "", "EC2NodeClass"),
+        ("own", "amd64", {"kubernetes.azure.com/agentpool": "g"}, "", "AKSNodeClass"),
+        ("own", "arm64", {"cloud.google.com/gke-nodepool": "g"}, "", "GCENodeClass"),
+        ("own", "arm64", {}, "azure:///subscriptions/x", "AKSNodeClass"),
+        ("own", "amd64", {}, "gce://project/zone/name", "GCENodeClass"),
+        ("own", "amd64", {}, "aws:///us-east-1a/i-0", "EC2NodeClass"),
+    ],
+)
+def test_a_node_pool_names_the_node_class_of_the_cloud(
+    type_: str, arch: str, labels: dict[str, str], provider_id: str, kind: str
+) -> None:
+    machine = node("t", 4, 8, **{"kubernetes.io/arch": arch, **labels})
+    machine["spec"] = {"providerID": provider_id}
+    offered = [Offer(name="o", template=NodeTemplate(node=from_dict(machine, Node)), price=1.0, type=type_)]
+    plan = mix(kscale.load(pods(4)), offered)
+    assert plan.lines[0].arch == arch
+    spec = node_pool(plan, offered)["spec"]["template"]["spec"]
+    group = {
+        "EC2NodeClass": "karpenter.k8s.aws",
+        "AKSNodeClass": "karpenter.azure.com",
+        "GCENodeClass": "karpenter.k8s.gcp",
+    }[kind]
+    assert spec["nodeClassRef"] == {"group": group, "kind": kind, "name": "default"}
+    assert {"key": "kubernetes.io/arch", "operator": "In", "values": [arch]} in spec["requirements"]
+
+
+@pytest.mark.parametrize("type_", ["c-4x-amd64-linux", "g2-pool", "pool", "m5", "standard_d4", "n2-"])
+def test_an_unknown_cloud_is_no_guess(type_: str) -> None:
+    with pytest.raises(kscale.InputError, match="nothing says of which cloud o is"):
+        node_class_of([offer("o", 4, 8, 1.0, type=type_)])
+
+
+def test_nodes_of_two_clouds_have_no_node_class() -> None:
+    names = ("m5.large", "Standard_D4s_v5")
+    with pytest.raises(kscale.InputError, match="the nodes are of AWS and Azure: a NodePool has one node class"):
+        node_class_of([offer(name, 4, 8, 1.0) for name in names])
+
+
 def test_a_plan_in_the_words_of_autoscalers() -> None:
     plan = mix(kscale.load(pods(24)), [SMALL, LARGE])
     (group,) = groups_from(groups_entries(plan, [SMALL, LARGE]))
     assert (group.id, group.max_size, group.price) == ("large", 3, 0.36)
     again = kscale.estimate(kscale.load(pods(24)).snapshot(), template=group)
     assert again.node_count == plan.nodes
-    pool = node_pool(plan, [SMALL, LARGE], name="batch")
+    own = ("example.com", "NodeClass", "own")
+    pool = node_pool(plan, [SMALL, LARGE], name="batch", node_class=own)
     assert pool["spec"]["limits"] == {"cpu": "24", "memory": "48Gi"}
     requirements = {each["key"]: each["values"] for each in pool["spec"]["template"]["spec"]["requirements"]}
     assert requirements == {"node.kubernetes.io/instance-type": ["large"], "karpenter.sh/capacity-type": ["on-demand"]}
+    assert pool["spec"]["template"]["spec"]["nodeClassRef"] == dict(zip(("group", "kind", "name"), own, strict=True))
+    with pytest.raises(kscale.InputError, match="nothing says of which cloud large is: name the node class"):
+        node_pool(plan, [SMALL, LARGE])
     with pytest.raises(kscale.InputError, match="large, which is not among the offers"):
         node_pool(plan, [SMALL])
     with pytest.raises(kscale.InputError, match="no new nodes"):

@@ -10,7 +10,7 @@ import pytest
 
 import kscale
 from kscale.capacity.catalogue import read_catalogue
-from kscale.capacity.mix import solve
+from kscale.capacity.mix import exact, solve
 from kscale.scheduling.bounds.master import Master
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -36,6 +36,7 @@ def offers() -> list[kscale.Offer]:
 
 
 def test_a_small_mix_is_cheaper_than_a_dive_alone(offers: list[kscale.Offer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact.SmallMix, "plan", lambda small, effort, max_types=None: None)
     cluster = kscale.load(EXAMPLES / "cluster.json.gz")
     whole = kscale.mix(cluster, offers)
     monkeypatch.setattr(solve, "cheaper", lambda kinds, master, packed, effort: packed)

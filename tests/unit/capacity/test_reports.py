@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import kscale
+from kscale.ca import AutoscalingOptions
 from kscale.capacity.answers import find_pod
 from kscale.capacity.estimate import BOUND_EFFORT, estimate_groups
 from kscale.capacity.explain import explain, nearest
 from kscale.capacity.fit import fit_workloads
 from kscale.capacity.records import NodeVerdict, PluginVerdict, Shortage
+from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.templates import with_templates
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
@@ -93,6 +96,150 @@ def test_expendable_pods_that_run_take_no_room() -> None:
     assert estimate_groups(cluster.snapshot(), [], placements=True).existing == {"d/wants": "n"}
     kept = estimate_groups(cluster.snapshot(), [], expendable_cutoff=-100)
     assert (kept.on_existing, kept.nowhere) == (0, 1)
+
+
+def test_templates_of_nodes_have_no_expendable_pods() -> None:
+    agent = pod("agent", "2", owner="DaemonSet", nodeName="n", priority=-20)
+    cluster = kscale.Cluster([node("n", pool="a"), pod("r", "2", nodeName="n"), agent, pod("p", "3")])
+    of_node = templates(cluster, NodeGroup(id="g", from_node="n"))
+    report = estimate_groups(cluster.snapshot(), of_node)
+    assert [(line.nodes, line.pods) for line in report.groups] == [(1, 1)]
+    assert [answer.fits for answer in explain(cluster.snapshot(), "d/p", of_node).groups] == [True]
+
+
+def test_an_explanation_counts_the_room_of_expendable_pods_as_an_estimate_does() -> None:
+    nodes = [node("n1"), node("n2")]
+    running = [pod("cheap", "3", nodeName="n1", priority=-11), pod("web", "3", nodeName="n2", priority=-10)]
+    snapshot = kscale.Cluster([*nodes, *running, pod("p", "2"), pod("low", "2", priority=-11)]).snapshot()
+    report = estimate_groups(snapshot, [], placements=True)
+    assert (report.existing, report.expendable_running, report.expendable_cutoff) == ({"d/p": "n1"}, 1, -10)
+    answer = explain(snapshot, "d/p", [group("g")])
+    assert (answer.fits, answer.fits_on, answer.fits_after_eviction, answer.groups) == (True, [], ["n1"], [])
+    assert answer.event == "0/2 nodes are available: 2 Insufficient cpu."
+    assert [verdict.node for verdict in answer.verdicts] == ["n1", "n2"]
+    assert explain(snapshot, "d/low").expendable
+    every = explain(snapshot, "d/p", [group("g")], expendable_cutoff=-100)
+    assert (every.fits, every.fits_after_eviction) == (False, [])
+    assert [each.fits for each in every.groups] == [True]
+
+
+def test_pending_pods_that_are_expendable_take_no_room_from_others() -> None:
+    first, second = pod("low", "3", priority=-11), pod("p", "3", priority=-20)
+    answer = explain(kscale.Cluster([node("n"), first, second]).snapshot(), "d/p")
+    assert (answer.fits_on, answer.taken_by, answer.expendable) == (["n"], [], True)
+
+
+def test_a_nominated_pod_waits_for_its_node() -> None:
+    waiting = pod("p", "8")
+    waiting.status.nominated_node_name = "n"
+    answer = explain(kscale.Cluster([node("n"), waiting]).snapshot(), "d/p")
+    assert (answer.node, answer.nominated, answer.fits) == ("n", "n", True)
+
+
+DRIVER = "ebs.csi.aws.com"
+
+
+def with_volumes(*names: str, on: str = "", count: int = 2, must: bool = False, csi_nodes: str = "n") -> list[Any]:
+    """A pod with as many volumes, and the objects about storage."""
+    made: list[Any] = [
+        {"kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"preventPodSchedulingIfMissing": must}}
+    ]
+    for name in csi_nodes.split():
+        limits = {"name": DRIVER, "nodeID": name, "allocatable": {"count": count}}
+        made.append({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": [limits]}})
+    for name in names:
+        csi = {"csi": {"driver": DRIVER, "volumeHandle": name}}
+        made.append({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": csi})
+        claim = {"volumeName": name}
+        metadata = {"name": name, "namespace": "d", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        made.append(
+            {"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim, "status": {"phase": "Bound"}}
+        )
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    return [*made, pod(f"with-{names[0]}", "1", volumes=volumes, **({"nodeName": on} if on else {}))]
+
+
+def of_volumes(*objects: Any) -> tuple[kscale.Cluster, list[NodeGroup]]:
+    cluster = kscale.load(*objects)
+    return cluster, templates(cluster, NodeGroup(id="g", nodes=["n"]))
+
+
+OFF = "on new nodes (enable-csi-node-aware-scheduling is off)"
+
+
+def test_attach_limits_of_new_nodes_are_judged_or_said_not_to_be() -> None:
+    objects = [*with_volumes("a", "b", on="n"), *with_volumes("c"), *with_volumes("e", "f")]
+    cluster, groups = of_volumes(node("n", pool="x"), *objects)
+    report = estimate_groups(cluster.snapshot(), groups)
+    assert ([line.nodes for line in report.groups], report.unmodelled) == ([1], [f"attach limit of {DRIVER} {OFF}"])
+    aware = estimate_groups(cluster.snapshot(csi=True), groups)
+    assert ([line.nodes for line in aware.groups], aware.unmodelled) == ([2], [])
+    bare = [NodeGroup(id="bare", template=NodeTemplate(node=node("bare")))]
+    text = f"attach limit of {DRIVER} on new nodes whose template has no CSINode"
+    assert estimate_groups(cluster.snapshot(csi=True), bare).unmodelled == [text]
+    assert estimate_groups(cluster.snapshot(csi=True), bare, pods=[]).unmodelled == []
+
+
+def test_a_volume_of_a_node_that_is_gone_is_named() -> None:
+    objects = with_volumes("a")
+    wanted = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["gone-7"]}]}
+    objects[2]["spec"] = {"local": {"path": "/d"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [wanted]}}}
+    cluster, groups = of_volumes(node("n", **{"kubernetes.io/hostname": "n"}), *objects)
+    answer = explain(cluster.snapshot(), "d/with-a", groups)
+    text = "claim d/a is bound to volume a, usable only on nodes with kubernetes.io/hostname in [gone-7]"
+    assert answer.verdicts[0].first.detail == f"{text}; the cluster has no such node"
+    assert answer.groups[0].detail == f"{text}; the cluster has no such node"
+    cluster.apply(node("gone-7", "1m", **{"kubernetes.io/hostname": "gone-7"}))
+    details = {each.node: each.first.detail for each in explain(cluster.snapshot(), "d/with-a").verdicts}
+    assert details["n"] == text
+
+
+def test_a_drained_node_counts_as_an_empty_domain() -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "t"}},
+    }
+    hosts = [node(name, **{"kubernetes.io/hostname": name}) for name in ("n0", "n1", "n2")]
+    pods = []
+    for number in range(3):
+        made = pod(
+            f"t-{number}", "100m", owner="ReplicaSet", nodeName=f"n{number}", topologySpreadConstraints=[constraint]
+        )
+        made.metadata.labels = {"app": "t"}
+        pods.append(made)
+    options = AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
+    groups = [NodeGroup(id="g", nodes=["n0", "n1", "n2"])]
+    now = datetime(2026, 5, 2, tzinfo=UTC)
+    report, _ = report_scale_down(kscale.Cluster([*hosts, *pods]).snapshot(), groups, now=now, options=options)
+    assert report.nodes[0].why == (
+        "d/t-0 fits on no other node that stays: 2 node(s) didn't match pod topology spread constraints; "
+        "n0 counts as an empty domain of kubernetes.io/hostname while it is drained"
+    )
+    wide = pod("wide", "1", owner="ReplicaSet", nodeName="n0")
+    full = [pod(f"full-{name}", "3500m", owner="ReplicaSet", nodeName=name) for name in ("n1", "n2")]
+    report, _ = report_scale_down(kscale.Cluster([*hosts, wide, *full]).snapshot(), groups, now=now, options=options)
+    assert report.nodes[0].why == "d/wide fits on no other node that stays: 2 Insufficient cpu"
+
+
+def test_a_node_that_would_be_added_in_vain_is_not_said_to_take_the_pod() -> None:
+    cluster, groups = of_volumes(node("n", pool="x"), *with_volumes("a", "b", "c"))
+    answer = explain(cluster.snapshot(), "d/with-a", groups)
+    (said,) = answer.groups
+    assert (said.fits, said.csi_aware, said.takes) == (True, False, False)
+    assert (said.plugin, said.reasons) == ("NodeVolumeLimits", ["node(s) exceed max volume count"])
+    (aware,) = explain(cluster.snapshot(csi=True), "d/with-a", groups).groups
+    assert (aware.fits, aware.csi_aware, aware.reasons) == (False, None, said.reasons)
+
+
+def test_a_driver_that_must_be_there_is_known_to_be_on_new_nodes_by_their_csi_node_only() -> None:
+    cluster, groups = of_volumes(node("n", "1", pool="x"), pod("r", "1", nodeName="n"), *with_volumes("a", must=True))
+    report = estimate_groups(cluster.snapshot(), groups)
+    assert report.unmodelled[1:] == [f"whether {DRIVER} is installed {OFF}; it counts as missing"]
+    (said,) = explain(cluster.snapshot(), "d/with-a", groups).groups
+    assert (said.fits, said.csi_aware) == (False, True)
+    assert said.reasons == [f"{DRIVER} CSI driver is not installed on the node"]
 
 
 def test_requests_for_cloud_tpus_are_cleared() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -9,15 +10,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import kscale
 from kscale import InputError
+from kscale.capacity.groups import groups_from
 from kscale.capacity.sweep import Shared, sweep
-from kscale.capacity.whatif import Scenario, scenarios_from
+from kscale.capacity.whatif import Base, Scenario, scenarios_from, whatif
 from kscale.capacity.whatif.fleet import Fleet, rows_of_base, rows_of_fleet
 from kscale.capacity.whatif.varying import varied
+from kscale.capacity.whatif.world import World
 from kscale.cli.commands.sweep import workers_of
 from unit.capacity.sweep_functions import added, dies, dies_once
 from unit.capacity.test_whatif import base
@@ -29,6 +33,84 @@ def pool(count: int = 2) -> ProcessPoolExecutor:
 
 def values(answers: Iterator[Any]) -> list[Any]:
     return [answer.value for answer in sorted(answers, key=lambda answer: answer.index)]
+
+
+def sized(base: Any, part: list[int]) -> list[int]:
+    del base
+    return [len(part)] * len(part)
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "workers", "expected"),
+    [
+        (range(3), 1, [1] * 3),
+        (range(40), 1, [10] * 40),
+        (range(43), 2, [5] * 40 + [3] * 3),
+        (range(4000), 1, [500] * 4000),
+        (iter(range(15)), 1, [1] * 4 + [2] * 8 + [3] * 3),
+        (iter(range(10)), 2, [1] * 8 + [2] * 2),
+        ([], 1, []),
+    ],
+)
+def test_scenarios_share_calls_by_default(scenarios: Any, workers: int, expected: list[int]) -> None:
+    with ThreadPoolExecutor(workers) as threads:
+        executor = None if workers == 1 else threads
+        done = sorted(sweep(sized, scenarios, executor=executor, workers=workers), key=lambda answer: answer.index)
+    assert [answer.value for answer in done] == expected
+
+
+def test_the_baseline_is_decided_once_for_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenarios = varied(["groups.pool.price=0.1..0.4:6", "flags.expander=price,most-pods"])
+    made: list[Base] = []
+    world = Base.world
+
+    def counted(self: Base) -> World:
+        made.append(self)
+        return world(self)
+
+    monkeypatch.setattr(Base, "world", counted)
+    together = [answer.value for answer in sweep(rows_of_base, scenarios, base=whatif_base())]
+    assert len(made) == 1
+    alone = [answer.value for answer in sweep(rows_of_base, scenarios, base=whatif_base(), chunk=1)]
+    assert len(made) == 2, "once for each base"
+    assert together == alone == [row for one in scenarios for row in rows_of_base(whatif_base(), [one])]
+
+
+def test_a_changed_cluster_or_group_has_another_baseline() -> None:
+    given = whatif_base()
+    (scenario,) = varied(["groups.pool.price=0.5"])
+
+    def baseline() -> float | None:
+        return whatif(given, [scenario]).baselines[0].cost
+
+    before = baseline()
+    given.cluster.apply(node("n2"))
+    after = baseline()
+    assert before is not None
+    assert after == pytest.approx(before + 0.2)
+    assert isinstance(given.groups, list)
+    given.groups[0] = msgspec.structs.replace(given.groups[0], price=1.0)
+    assert baseline() == pytest.approx(after * 5)
+    assert pickle.loads(pickle.dumps(given)).cache == []
+
+
+def node(name: str) -> dict[str, Any]:
+    room = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"pool": "p"}}, "status": status}
+
+
+def whatif_base() -> Base:
+    container = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+    specs = {"p0": {"containers": [container], "nodeName": "n1"}, "p1": {"containers": [container]}}
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a"}, "spec": spec}
+        for name, spec in specs.items()
+    ]
+    groups = groups_from([{"id": "pool", "max": 10, "nodeSelector": {"pool": "p"}, "price": 0.2}])
+    cluster = kscale.load([node("n1"), *pods])
+    return Base(cluster, groups, datetime(2027, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 100])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,11 +22,18 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.generate import generate
 from kscale.capacity.groups import groups_from, recognise_groups
+from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
+from kscale.capacity.whatif.edits import edited
 from kscale.capacity.whatif.grammar import Question, scenarios_schema_text
 from kscale.capacity.whatif.question_flags import READ
 from kscale.capacity.whatif.questions import Answers
+from kscale.capacity.whatif.varying import varied
 from kscale.capacity.whatif.world import World
+from kscale.cli.commands.whatif import whatif_view
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.owners import controller_of
+from kscale.simulation import Simulator
 from kscale.snapshot.collector import collector_paused
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -135,11 +143,159 @@ def test_losses() -> None:
     assert lost.differs == "big by 1 for 4 pods (baseline: small by 2 for 2 pods)", "the agent goes with its node"
     homeless = row({"lose": {"node": ["a1"]}}, {"groups": {"remove": ["*"]}})
     assert (homeless.nodes, homeless.pending, homeless.homeless) == (3, 3, 1)
-    pool = row({"pods": {"remove": "app=batch"}}, {"lose": {"pool": ["big"]}})
+    pool = row({"pods": {"remove": "app=batch"}}, {"lose": {"pool": ["big"], "rebuy": True}})
     assert (pool.nodes, pool.homeless) == (3 + 1, 0), "the group is modelled on the node that it had"
     assert pool.cost == pytest.approx(0.2 * 3 + 0.9)
     every = row({"lose": {"pool": ["*"]}}, {"groups": {"remove": ["*"]}})
     assert every.nodes == 0, "a pattern means all groups that it fits"
+
+
+ZONE = "topology.kubernetes.io/zone"
+IN_ZONE_A = {"metadata": {"labels": {ZONE: "a"}}, "status": node("t", "a")["status"]}
+ZONAL = [
+    {"id": zone, "max": 10, "price": price, "nodeSelector": {"pool": "small", ZONE: zone}}
+    for zone, price in (("a", 0.1), ("b", 0.2))
+]
+
+
+@pytest.mark.parametrize("question", ["scale-up", "estimate", "mix", "simulate"])
+@pytest.mark.parametrize(
+    ("lost", "groups"),
+    [
+        ({"zone": ["a"]}, ZONAL),
+        ({"pool": ["a"]}, ZONAL),
+        ({"pool": ["small"]}, GROUPS),
+        (
+            {"zone": ["a"]},
+            [
+                {**ZONAL[0], "template": IN_ZONE_A},
+                ZONAL[1],
+            ],
+        ),
+    ],
+)
+def test_what_is_lost_is_not_bought_back_unless_the_scenario_says_so(
+    question: str, lost: dict[str, Any], groups: list[dict[str, Any]]
+) -> None:
+    name = groups[0]["id"]
+    other = groups[1]["id"]
+    where = Base(kscale.load(CLUSTER), groups_from(groups), NOW, AutoscalingOptions(expander="price"), bound=True,
+                 simulate=Simulator())  # fmt: skip
+    texts = [{"name": text, "edits": [{"lose": {**lost, "rebuy": rebuy}}], "question": question}
+             for text, rebuy in (("lost", False), ("again", True))]  # fmt: skip
+    closed, again = whatif(where, scenarios_from(texts)).scenarios
+    assert closed.groups.get(name, 0) <= 0, closed
+    assert closed.groups.get(other, 0) > 0, closed
+    if question != "simulate" and groups is not GROUPS:
+        assert again.groups.get(name, 0) > 0, again
+    if closed.bound is not None and closed.cost is not None:
+        assert closed.bound <= closed.cost
+
+
+def test_lost_nodes_are_replaced() -> None:
+    lost = row({"lose": {"node": ["a1", "a2"]}})
+    assert lost.groups == {"big": 1}
+    nodes = row({"pods": {"remove": "app=batch"}}, {"lose": {"node": ["big1"]}})
+    assert nodes.groups == {"big": 1}
+
+
+def test_a_group_with_nodes_elsewhere_grows_there() -> None:
+    """It is modelled on a node in the lost zone, and has another one."""
+    groups = [{**GROUPS[0], "fromNode": "a1", "labels": {"own": "label"}}]
+    where = Base(kscale.load(CLUSTER), groups_from(groups), NOW)
+    edits = [{"lose": {"zone": ["a"]}}]
+    lost = whatif(where, scenarios_from([{"name": "lost", "edits": edits}])).scenarios[0]
+    assert lost.groups == {"small": 4}
+    world = where.world()
+    for edit in scenarios_from([{"name": "lost", "edits": edits}])[0].edits:
+        world = edited(world, edit, Path("."), Question.SCALE_UP)
+    labels = world.templates["small"].node.metadata.labels or {}
+    assert (labels[ZONE], labels["own"]) == ("b", "label")
+
+
+def test_edits_of_what_is_lost_have_a_name() -> None:
+    lost = {"lose": {"zone": ["a"]}}
+    where = Base(kscale.load(CLUSTER), groups_from(ZONAL), NOW)
+    entry = {
+        "id": "new",
+        "price": 1,
+        "template": IN_ZONE_A,
+    }
+    for edit, text in (
+        (
+            {"groups": {"set": {"a": {"max": 20}}}},
+            'there is no node group "a" any more: it was removed, or lost without',
+        ),
+        ({"groups": {"add": [entry]}}, 'node group new: zone "a" is lost'),
+    ):
+        with pytest.raises(InputError, match=text):
+            whatif(where, scenarios_from([{"name": "lost", "edits": [lost, edit]}]))
+        whatif(where, scenarios_from([{"name": "again", "edits": [{"lose": {"zone": ["a"], "rebuy": True}}, edit]}]))
+
+
+@pytest.mark.parametrize("question", [each for each in Question if each is not Question.SIMULATE])
+def test_a_cluster_that_loses_every_group_has_an_answer(question: str) -> None:
+    before, lost = rows({"lose": {"pool": ["*"]}}, question=question, bound=True)
+    assert (lost.nodes, lost.groups) == (0, {})
+    assert lost.pending == 6
+    assert before.nodes > 0
+
+
+def test_a_row_says_which_groups_grow_and_shrink() -> None:
+    before, cheap = rows({"groups": {"set": {"small": {"price": 0.1}}}})
+    assert before.groups == cheap.groups == {"small": 2}
+    assert row(question="mix").groups == {"small": 2}
+    assert row(question="estimate").groups == {"small": 2}
+    down = row({"pods": {"remove": "app=web"}}, {"pods": {"remove": "app=batch"}}, question="scale-down")
+    assert (down.groups, down.nodes) == ({"small": -1}, 3)
+
+
+def test_patterns_scale_workloads() -> None:
+    world = base().world()
+
+    def sizes(scale: dict[str, Any]) -> dict[str, int]:
+        (scenario,) = scenarios_from([{"name": "s", "edits": [{"pods": {"scale": scale}}]}])
+        changed = edited(world, scenario.edits[0], Path("."), Question.SCALE_UP)
+        return dict(Counter(controller.name for pod in changed.place.cluster.pods()
+                            if (controller := controller_of(pod.metadata)) is not None))  # fmt: skip
+
+    before = sizes({"shop/ReplicaSet/web": 2})
+    assert before["agent"] == 1
+    assert sizes({"*": "x1.4"}) == {**before, "web": 3}, "no second agent on a node"
+    assert sizes({"shop/*/w?b": 5}) == {**before, "web": 5}
+    assert sizes({"*": "x3", "shop/ReplicaSet/web": 1}) == {**before, "web": 1}, "the name wins"
+    for scale, text in (
+        ({"cart*": 3}, 'pods.scale: "cart\\*" has no pods; a workload is named namespace/kind/name'),
+        ({"shop/*": 3, "*": 4}, 'pods.scale: both "shop/\\*" and "\\*" mean shop/ReplicaSet/web'),
+    ):
+        with pytest.raises(InputError, match=text):
+            sizes(scale)
+    assert [each.edits[0].pods.scale for each in varied(["pods.*=x1.4"]) if each.edits[0].pods] == [{"*": "x1.4"}]
+
+
+def test_another_instance_type_says_what_stays_and_what_a_rebuild_costs() -> None:
+    aws = read_catalogue(EXAMPLES / "data" / "aws.csv")
+    edit = {"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}
+    changed = row(edit, catalogue=aws)
+    assert changed.notes == ["small: 3 nodes that run keep their type and price, only new ones are m5.2xlarge"]
+    before, rebuilt = rows(edit, question="rebuild", catalogue=aws)
+    assert rebuilt.notes == []
+    old = kscale.mix(kscale.load(CLUSTER), described(GROUPS), pods="all")
+    assert (before.nodes, before.cost, before.bound) == (old.nodes, old.cost, old.bound.cost)
+    assert before.groups == {name: count for name in ("small", "big")
+                             if (count := old.offers.get(name, 0) - {"small": 3, "big": 1}[name])}  # fmt: skip
+    assert rebuilt.cost == pytest.approx(2 * 0.9)
+    assert rebuilt.groups == {"small": -3, "big": 1}
+    view = whatif_view(whatif(base(catalogue=aws), scenarios_from([{"name": "big", "edits": [edit]}])))
+    assert view.footer == [
+        "big: small: 3 nodes that run keep their type and price, only new ones are m5.2xlarge.",
+        "The question rebuild asks what all pods would cost on new nodes.",
+    ]
+
+
+def described(groups: list[dict[str, Any]]) -> list[NodeGroup]:
+    cluster = kscale.load(CLUSTER)
+    return with_templates(cluster, cluster.snapshot(dra=True), groups_from(groups))
 
 
 def test_pods_and_requests(tmp_path: Path) -> None:

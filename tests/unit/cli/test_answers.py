@@ -131,7 +131,21 @@ def test_expendable_pods_are_counted_apart(tmp_path: Path, groups: Path) -> None
     result = kscale("estimate", "-f", path, "--node", "n1")
     assert result.code == 0
     assert result.stdout.startswith("1 pod pending: 1 fit on nodes that exist")
-    assert "1 pod not counted: so low a priority that no node is added for them." in result.stdout
+    assert "1 pod not counted: a priority below -10, so no node is added for them." in result.stdout
+
+
+def test_the_flag_for_csi_nodes_is_that_of_the_cluster_autoscaler(tmp_path: Path) -> None:
+    path = write(tmp_path / "bare.json", node("n1"), pod("a", "64"))
+    flag = "--enable-csi-node-aware-scheduling"
+    for command, more in (("estimate", []), ("explain", ["default/a"])):
+        result = kscale(command, "-f", path, "--node", "n1", flag, *more)
+        assert result.code == 2
+        assert "couldn't obtain csi node: csi nodes n1 not found" in result.stderr
+    driver = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": []}}
+    result = kscale(
+        "estimate", "-f", write(tmp_path / "full.json", node("n1"), pod("a", "64"), driver), "--node", "n1", flag
+    )
+    assert f"explain -f {tmp_path / 'full.json'} --node n1 {flag} " in result.stdout
 
 
 def test_the_record_is_whole_and_fits_its_schema(dump: Path, groups: Path) -> None:

@@ -188,6 +188,21 @@ def test_input_errors_are_listed_with_their_place_and_a_hint() -> None:
     )
 
 
+def test_damaged_objects_are_counted_and_not_what_is_wrong_with_them() -> None:
+    """Two things are wrong with one, another file has an object of that name, and one is damaged beside it."""
+    problems = [
+        Problem("bad", source="a.json", object="Pod a/web", field="spec"),
+        Problem("bad", source="a.json", object="Pod a/web", field="status"),
+        Problem("bad", source="b.json", object="Pod a/web", field="spec"),
+        Problem("bad", source="a.json", object="Pod a/db", field="spec"),
+    ]
+    _, text = guard(DumpError(problems, total=12))
+    assert text.count("error: ") == 4
+    assert "  3 of 12 objects could not be read. Fix them, or run with --skip-invalid" in text
+    _, text = guard(DumpError(problems[:2], total=12))
+    assert "  1 of 12 objects could not be read. Fix it, or run with --skip-invalid to go on without it." in text
+
+
 def test_many_input_errors_are_cut_and_counted() -> None:
     code, text = guard(DumpError([Problem("bad", object=f"items[{n}]") for n in range(30)], total=50))
     assert code == 2

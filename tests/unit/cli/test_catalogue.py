@@ -81,6 +81,41 @@ def test_a_table_without_types_is_refused(tmp_path: Path) -> None:
     assert "none.csv: no instance type in it" in got.stderr
 
 
+def test_one_bad_catalogue_or_row_leaves_the_others_usable(tmp_path: Path, shelf: Path) -> None:
+    table = "instance_type,sku_family,vcpu,memory_mib,gpu,arch,ondemand_usd_per_hour_eastus\n"
+    rows = (
+        "Standard_B1ls,standardBSFamily,1,0,0,amd64,0.0052\nStandard_D2s_v5,standardDSv5Family,2,8192,0,amd64,0.096\n"
+    )
+    (tmp_path / "azure.csv").write_text(table + rows)
+    got = kscale("catalogue", "import", tmp_path / "azure.csv")
+    assert (got.code, got.stdout.splitlines()[0][:24]) == (0, "Kept 1 types as azure: 1")
+    assert "1 left out:" in got.stderr
+    assert "row 2 (Standard_B1ls): memory_mib: 0: a node has some" in got.stderr
+    assert kscale("catalogue", "import", EXAMPLES / "aws.csv").code == 0
+    store = shelf / "kscale" / "catalogues"
+    (store / "broken.csv").write_text("nothing of it\n")
+    (store / "azure.csv").write_text((store / "azure.csv").read_text() + "odd,amd64,2,0,0,,,,,,,1\n")
+    listed = kscale("catalogue", "list", "-o", "json")
+    assert listed.code == 0
+    record = json.loads(listed.stdout)
+    assert [one["name"] for one in record["catalogues"]] == ["aws", "azure"]
+    assert [(one["name"], one["problem"].partition(": ")[2]) for one in record["damaged"]] == [
+        ("broken", "row 1: instance_type: the column is missing")
+    ]
+    table = kscale("catalogue", "list")
+    assert table.stdout.splitlines()[0] == "2 catalogues are imported; 1 cannot be read."
+    assert "row 3 (odd): memory_mib: 0: a node has some" in table.stderr
+    shown = kscale("catalogue", "show", "azure")
+    assert (shown.code, "row 3 (odd): memory_mib: 0" in shown.stderr) == (0, True)
+    dump = write(tmp_path / "dump.json", node("n1"), pod("p", "1"))
+    question = ("mix", "-f", dump, "--ignore-existing", "--instance-type", "*", "-o", "json")
+    mixed = kscale(*question, "--catalogue", "azure")
+    assert (mixed.code, json.loads(mixed.stdout)["offers"]) == (0, {"Standard_D2s_v5": 1})
+    assert mixed.stderr.count("row 3 (odd): memory_mib: 0") == 1
+    refused = kscale(*question, "--catalogue", "broken")
+    assert (refused.code, "broken: row 1: instance_type: the column is missing" in refused.stderr) == (2, True)
+
+
 def test_spot_needs_types_with_a_spot_price(tmp_path: Path) -> None:
     dump = write(tmp_path / "dump.json", node("n1"), pod("p", "2"))
     bare = kscale("mix", "-f", dump, "--spot")

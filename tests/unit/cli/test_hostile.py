@@ -116,6 +116,30 @@ def test_a_deep_pod(folder: Path) -> None:
     refused(got, "shop/web", "nested too deeply")
 
 
+@pytest.mark.usefixtures("usual_recursion_limit")
+@pytest.mark.parametrize("form", ["list", "lines", "api"])
+def test_one_deep_object_is_named_and_left_out(folder: Path, form: str) -> None:
+    parameters = '{"a":' * 1100 + "1" + "}" * 1100
+    opaque = f'{{"opaque":{{"driver":"d","parameters":{parameters}}}}}'
+    rest = f'"metadata":{{"name":"gpu","namespace":"team"}},"spec":{{"devices":{{"config":[{opaque}]}}}}'
+    head = '"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1"'
+    claim, listed_as = f"{{{head},{rest}}}", head.replace('Claim"', 'ClaimList"')
+    place, text = {
+        "list": (
+            "items[1]",
+            f'{{"kind":"List","apiVersion":"v1","items":[{json.dumps(NODE)},{claim},{json.dumps(POD)}]}}',
+        ),
+        "lines": ("line 2", f"{json.dumps(NODE)}\n{claim}\n{json.dumps(POD)}\n"),
+        "api": ("items[0]", f'{{{listed_as},"metadata":{{}},"items":[{{{rest}}}]}}'),
+    }[form]
+    (folder / "dump.json").write_text(text)
+    for command in (("estimate",), ("scale-up", "-g", folder / "groups.json")):
+        got = run(*command, "-f", folder / "dump.json")
+        field = "spec.devices.config[0].opaque.parameters.a"
+        refused(got, f"{place} (ResourceClaim team/gpu): {field}", "nested too deeply", "--skip-invalid")
+        assert run(*command, "-f", folder / "dump.json", "--skip-invalid").code in (0, 1)
+
+
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z"])
 @pytest.mark.parametrize(
     "command",
@@ -237,3 +261,141 @@ def test_a_level_without_a_shell_redirect(folder: Path, text: str) -> None:
     arguments = ["recommend", "-f", folder / "dump.json", "--history", folder / "usage.csv", "--fail-on"]
     assert run(*arguments, text).code == 0
     refused(run(*arguments, "severity>critical"), "expected severity=S")
+
+
+# -- streams and files that cannot be written, devices that never end --------------------------------------------------
+
+
+def process(*words: object, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "kscale", *map(str, words)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "csv", "markdown", "html"])
+def test_a_full_disk_behind_stdout(folder: Path, form: str) -> None:
+    with open("/dev/full", "w") as full:
+        got = process(
+            "estimate", "-q", "-f", folder / "dump.json", "-g", folder / "groups.json", "-o", form, stdout=full
+        )
+    assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -"]
+)
+def test_a_full_disk_behind_what_is_no_answer(words: str) -> None:
+    with open("/dev/full", "w") as full:
+        got = process(*words.split(), stdout=full)
+    assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_name_that_an_ascii_locale_lacks(folder: Path, form: str) -> None:
+    pod = deepcopy(POD)
+    pod["metadata"]["labels"] = {"owner": "ä"}
+    (folder / "dump.json").write_text(listed(pod, NODE))
+    groups = [{**GROUPS[0], "id": "größe"}]
+    (folder / "groups.json").write_text(json.dumps(groups))
+    got = process(
+        *("estimate", "-q", "-f", folder / "dump.json", "-g", folder / "groups.json", "-o", form),
+        LC_ALL="C",
+        PYTHONUTF8="0",
+        PYTHONCOERCECLOCALE="0",
+    )
+    assert (got.returncode, got.stderr) == (1, "")
+    assert "größe" in got.stdout
+
+
+ENDLESS: dict[str, tuple[str, ...]] = {
+    "groups": ("estimate", "-f", "dump.json", "-g", "/dev/zero"),
+    "state": ("scale-up", "-f", "dump.json", "-g", "groups.json", "--state", "/dev/zero"),
+    "catalogue": ("mix", "-f", "dump.json", "--catalogue", "/dev/zero", "--instance-type", "*"),
+    "import": ("catalogue", "import", "/dev/zero", "--name", "x"),
+    "priorities": (
+        *("scale-up", "-f", "dump.json", "-g", "groups.json", "--expander", "priority"),
+        *("--priority-config", "/dev/zero"),
+    ),
+    "what if": ("whatif", "/dev/zero", "-f", "dump.json", "-g", "groups.json"),
+    "scenario": ("simulate", "/dev/zero"),
+    "kubeconfig": ("run", "horizontal", "--kubeconfig", "/dev/zero"),
+    "history": ("recommend", "-f", "dump.json", "--history", "/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("command", ENDLESS.values(), ids=ENDLESS)
+def test_a_device_that_never_ends_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(folder)
+    refused(run(*command), "/dev/zero")
+
+
+WRITING: dict[str, tuple[str, ...]] = {
+    "state": ("scale-up", "-f", "dump.json", "-g", "groups.json", "--save-state", "out"),
+    "dump": ("generate", "--nodes", "40", "--pods", "200", "--to", "out"),
+    "packed": ("generate", "--nodes", "40", "--pods", "200", "--to", "out.gz"),
+    "generated groups": ("generate", "--nodes", "40", "--pods", "20", "--to", "-", "--groups", "out"),
+    "usage": ("generate", "--nodes", "4", "--pods", "20", "--to", "-", "--usage", "out.csv"),
+    "columns of usage": ("generate", "--nodes", "4", "--pods", "20", "--to", "-", "--usage", "out.parquet"),
+    "advice": ("recommend", "-f", "dump.json", "--history", "usage.csv", "-o", "json", "--output-file", "out"),
+    "schemas": ("schema", "--directory", "."),
+}
+
+
+@pytest.mark.parametrize("command", WRITING.values(), ids=WRITING)
+def test_a_full_disk_leaves_what_was_there(folder: Path, command: tuple[str, ...]) -> None:
+    """Files of more than 300 bytes cannot be written, as on a full disk: the command fails, and the old file stays."""
+    names = ("out", "out.gz", "out.csv", "out.parquet", "EstimateReport.json")
+    for name in names:
+        (folder / name).write_bytes(b"old")
+    before = sorted(path.name for path in folder.iterdir())
+    limit = "import resource, sys, kscale.__main__; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300));"
+    got = subprocess.run(
+        [sys.executable, "-c", f"{limit} sys.exit(kscale.__main__.main())", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (got.returncode, "File too large" in got.stderr) == (2, True)
+    assert "bug in kscale" not in got.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert {name: (folder / name).read_bytes() for name in names} == dict.fromkeys(names, b"old")
+
+
+# -- objects with as many entries as they can hold ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["explain", "fit"])
+def test_all_host_ports_of_two_pods(folder: Path, command: str) -> None:
+    """Pair by pair these would be a thousand million comparisons for each node."""
+    ports = [{"containerPort": port, "hostPort": port} for port in range(1, 32_769)]
+    pods = []
+    for name, node in (("waits", None), ("runs", "n")):
+        pod = deepcopy(POD)
+        pod["metadata"]["name"] = name
+        pod["spec"]["containers"][0] |= {"ports": ports, "resources": {}}
+        pod["spec"] |= {"nodeName": node} if node else {}
+        pods.append(pod)
+    (folder / "dump.json").write_text(listed(*pods, NODE))
+    (folder / "pod.json").write_text(json.dumps({**pods[0], "metadata": {"name": "new", "namespace": "shop"}}))
+    words = ("shop/waits",) if command == "explain" else ("--pod", folder / "pod.json")
+    got = run(command, "-q", "-f", folder / "dump.json", *words)
+    assert (got.code, got.stderr) == (1, "")
+    assert "node(s) didn't have free ports for the requested pod ports" in got.stdout
+
+
+def test_twenty_thousand_node_selector_terms(folder: Path) -> None:
+    terms = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(20_000)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    (folder / "dump.json").write_text(listed(changed(affinity=affinity), NODE))
+    got = run("explain", "-q", "-f", folder / "dump.json", "shop/web")
+    assert "node(s) didn't match Pod's node affinity/selector" in got.stdout

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kscale.hpa.dump_json import hpa_of_record
+from kscale.hpa.external_lists import split_scope
 from kscale.hpa.report import HPAReport
 from kscale.snapshot.sources import RawObject
 from unit.cli.support import kscale
@@ -347,3 +348,19 @@ def test_only_a_v2_object_is_read_as_one() -> None:
     raw = msgspec.Raw(json.dumps({"metadata": {"name": "web"}, "spec": spec}).encode())
     records = [RawObject(f"autoscaling/{version}", "HorizontalPodAutoscaler", raw) for version in ("v1", "v2")]
     assert [hpa_of_record(record) is not None for record in records] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("shop=a.json", ("shop", "a.json")),
+        ("shop/keda-hpa-a.v2=a.json", ("shop/keda-hpa-a.v2", "a.json")),
+        ("shop:scaledobject.keda.sh/name=a=a.json", ("shop:scaledobject.keda.sh/name=a", "a.json")),
+        ("shop=a=b.json", ("shop", "a=b.json")),
+        ("./a=b.json", None),
+        ("a.json", None),
+        ("a.b=c.json", None),
+    ],
+)
+def test_a_metrics_list_may_say_what_it_is_for(text: str, split: tuple[str, str] | None) -> None:
+    assert split_scope(text) == split

@@ -139,7 +139,7 @@ def test_it_may_see_what_it_watches() -> None:
     health = HealthCheck(HealthCheckOptions(), clock.now())
     options = AutoscalingOptions(expander="priority", capacity_quotas_enabled=True)
     driver = ClusterAutoscaler(options, AutoscalerProcess(), clock, health, NodeBoard())
-    wide, own = cluster_autoscaler_roles()
+    wide, own = cluster_autoscaler_roles({"expander": options.expander})
     plurals = {(each.api_version, each.kind): each.group_resource.partition(".")[0] for each in EVERYWHERE}
     plurals["autoscaling.x-k8s.io/v1beta1", "CapacityQuota"] = "capacityquotas"
     for watch in driver.watches:
@@ -149,6 +149,24 @@ def test_it_may_see_what_it_watches() -> None:
         fitting = [rule for rule in rules if group in rule["apiGroups"] and plural in rule["resources"]]
         granted = {verb for rule in fitting for verb in rule["verbs"]}
         assert {"list", "watch"} <= granted, watch
+
+
+@pytest.mark.parametrize(
+    ("expander", "names"),
+    [("least-waste", []), ("priority,random", ["cluster-autoscaler-priority-expander"])],
+)
+def test_only_the_priority_expander_may_read_its_config_map(expander: str, names: list[str]) -> None:
+    _, own = cluster_autoscaler_roles({"expander": expander})
+    watched = [rule["resourceNames"] for rule in own if "watch" in rule["verbs"]]
+    assert watched == ([names] if names else [])
+
+
+def test_the_webhook_may_be_reached_from_the_networks_of_the_api_servers() -> None:
+    networks = ("--api-server-network", "10.0.0.0/28", "--api-server-network", "fd00::/64")
+    _, webhook = of_program("vpa-admission", *networks)["NetworkPolicy"]["spec"]["ingress"]
+    assert webhook["from"] == [{"ipBlock": {"cidr": "10.0.0.0/28"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
+    got = run("manifests", "vpa-admission", "--image", "i", "--api-server-network", "10.0.0.1/28")
+    assert (got.code, "--api-server-network" in got.stderr, "has host bits set" in got.stderr) == (2, True, True)
 
 
 def granted(rules: Sequence[dict[str, Any]], group: str, resource: str) -> set[str]:
@@ -327,7 +345,10 @@ def test_the_other_autoscalers(program: str) -> None:
     assert {probe["httpGet"]["port"] for probe in (container["livenessProbe"], container["readinessProbe"])} == {
         "metrics"
     }
-    assert [each["port"] for each in found["NetworkPolicy"]["spec"]["ingress"][0]["ports"]] == list(ports)
+    metrics, *others = found["NetworkPolicy"]["spec"]["ingress"]
+    assert (metrics["from"], [each["port"] for each in metrics["ports"]]) == ([{"namespaceSelector": {}}], ["metrics"])
+    open_to_others = [[each["port"] for each in rule["ports"]] for rule in others]
+    assert open_to_others == [[name] for name in ports if name != "metrics"]
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         assert found[kind]["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "scaling"}]
     leases = [rule for rule in found["Role"]["rules"] if rule["resources"] == ["leases"]]

@@ -49,6 +49,92 @@ def test_types_of_a_catalogue(tmp_path: Path, dump: Path) -> None:
     assert name.stdout == "instancetype/c5.large\n"
 
 
+ARM = CATALOGUE + "m7g.2xlarge,arm64,8,32768,0,0.1,0.1\nt4g.large,arm64,2,8192,0,0.02,0.02\n"
+AMD64 = {"kubernetes.io/arch": "amd64"}
+
+
+def types_in(plan: str) -> dict[str, str]:
+    return {line["type"]: line["arch"] for line in json.loads(plan)["lines"]}
+
+
+def test_types_of_another_architecture_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text(ARM, encoding="utf-8")
+    dump = write(tmp_path / "dump.json", node("n1", **AMD64), *(pod(f"p{i}", "2") for i in range(9)))
+    question = ("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing")
+    for default in ((), ("--instance-type", "*")):
+        got = kscale(*question, *default, "-o", "json")
+        assert got.code == 0, got.stderr
+        assert set(types_in(got.stdout).values()) == {"amd64"}
+        assert "2 arm64 types of the catalogue left out (the nodes of the cluster are amd64; --arch" in got.stderr
+    chosen = kscale(*question, "--arch", "arm64")
+    assert chosen.stdout.splitlines()[2].split()[:3] == ["TYPE", "ARCH", "NODES"]
+    assert "Some new nodes are arm64; the cluster's are amd64. The pods' images have to exist" in chosen.stdout
+    assert "warning: arm64 types are offered, the nodes of the cluster are amd64" in chosen.stderr
+    both = kscale(*question, "--arch", "arm64", "--arch", "amd64", "-o", "json")
+    assert set(types_in(both.stdout).values()) == {"arm64"}
+    named = kscale(*question, "--instance-type", "m7g.2xlarge", "-o", "json")
+    assert types_in(named.stdout) == {"m7g.2xlarge": "arm64"}
+    assert "warning: arm64 types are offered" in named.stderr
+    refused = kscale(*question, "--instance-type", "m7g*")
+    assert (refused.code, "none of the types is amd64" in refused.stderr) == (2, True)
+    wide = kscale(*question, "--instance-type", "m5*", "-o", "wide")
+    assert wide.stdout.splitlines()[2].split()[:3] == ["TYPE", "ARCH", "CAPACITY"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, {"amd64"}),
+        ({"nodeSelector": {"kubernetes.io/arch": "arm64"}}, {"arm64"}),
+        ({"nodeSelector": {"kubernetes.io/arch": "amd64"}}, {"amd64"}),
+        ({"arch": ["amd64", "arm64"]}, {"arm64"}),
+        ({"arch": ["amd64"]}, {"amd64"}),
+    ],
+)
+def test_constraints_of_pods_choose_the_architecture(
+    tmp_path: Path, spec: dict[str, object], expected: set[str]
+) -> None:
+    if "arch" in spec:
+        expression = {"key": "kubernetes.io/arch", "operator": "In", "values": spec["arch"]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    (tmp_path / "types.csv").write_text(ARM, encoding="utf-8")
+    dump = write(tmp_path / "dump.json", node("n1", **AMD64), *(pod(f"p{i}", "2", **spec) for i in range(3)))
+    question = ("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing", "-o", "json")
+    got = kscale(*question)
+    assert got.code == 0, got.stderr
+    assert set(types_in(got.stdout).values()) == expected
+
+
+def test_nodes_without_an_architecture_are_no_reason_to_leave_types_out(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text(ARM, encoding="utf-8")
+    dump = write(tmp_path / "dump.json", node("n1"), pod("p", "2"))
+    got = kscale("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing")
+    assert "warning: no node says its architecture: types of all are offered" in got.stderr
+    assert "Some new nodes are arm64; no node says its own." in got.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [((), "EC2NodeClass"), (("--node-class", "eks.amazonaws.com/NodeClass/own"), "NodeClass")],
+)
+def test_a_node_pool_in_a_file(tmp_path: Path, dump: Path, more: tuple[str, ...], kind: str) -> None:
+    question = ("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing")
+    got = kscale(*question, "--to-nodepool", tmp_path / "pool.json", *more)
+    assert got.code == 0, got.stderr
+    spec = json.loads((tmp_path / "pool.json").read_text())["spec"]["template"]["spec"]
+    assert spec["nodeClassRef"]["kind"] == kind
+    assert {each["key"] for each in spec["requirements"]} >= {"kubernetes.io/arch"}
+
+
+def test_a_node_pool_of_no_known_cloud_is_refused_before_the_search(tmp_path: Path, dump: Path) -> None:
+    entry = {"id": "own", "max": 9, "price": 1, "template": {"status": node("t")["status"]}}
+    (tmp_path / "groups.json").write_text(json.dumps([entry]))
+    got = kscale("mix", "-f", dump, "-g", tmp_path / "groups.json", "--to-nodepool", tmp_path / "pool.json")
+    assert (got.code, got.stdout) == (2, "")
+    assert "--to-nodepool: nothing says of which cloud own is: name the node class" in got.stderr
+
+
 def test_limits_leave_pods_without(tmp_path: Path, dump: Path) -> None:
     question = ("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--instance-type", "c5*", "--ignore-existing")
     got = kscale(*question, "--limit", "nodes=4", "--max-types", 1, "--curve")
@@ -71,6 +157,9 @@ def test_limits_leave_pods_without(tmp_path: Path, dump: Path) -> None:
         (("--instance-type", "m5*", "--budget", "nan"), "nan is not a number of seconds"),
         (("--instance-type", "m5*", "--pods", "all", "-n", "a"), "leave out -n and -l"),
         (("--instance-type", "m5*", "--to-groups", "no/such/folder"), "No such file or directory"),
+        (("--instance-type", "m5*", "--node-class", "a/b/c"), "--node-class needs --to-nodepool"),
+        (("--instance-type", "m5*", "--to-nodepool", "f", "--node-class", "b"), "'b' is not GROUP/KIND/NAME"),
+        (("--instance-type", "m5*", "--arch", "arm64"), "none of the types is arm64"),
     ],
 )
 def test_bad_usage_has_a_name(tmp_path: Path, dump: Path, more: tuple[str, ...], text: str) -> None:

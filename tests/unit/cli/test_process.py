@@ -15,7 +15,7 @@ import typer
 
 from kscale.cli.command import callback
 from kscale.cli.failures import guarded
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, GoCommand, Idle, given_flags, read_int
+from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle, given_flags, read_int
 from kscale.cli.logs import set_up_logs
 from kscale.cli.process import FAILED, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
@@ -38,7 +38,7 @@ class Own(LeaseFlags):
 class Tally(GoCommand):
     refused: ClassVar[dict[str, str]] = {"aws-use-static-instance-list": "there is no AWS here", "regions": "no"}
     off = frozenset({"aws-use-static-instance-list"})
-    idle: ClassVar[dict[str, Idle]] = {"least": Idle("it is counted anyhow", read_int)}
+    idle: ClassVar[dict[str, Idle]] = {"least": Idle("it is counted anyhow", read_int), **KLOG_IDLE}
 
 
 def command(*, process: ProcessFlags, lease: Own) -> None:
@@ -116,15 +116,39 @@ def test_levels_as_go_has_them(argument: str, kubeconfig: str) -> None:
     assert SEEN[0][0].verbosity == 4
 
 
-@pytest.mark.parametrize(
-    "program", ["cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission"]
-)
-@pytest.mark.parametrize("name", sorted(KLOG_REFUSED))
-def test_every_program_refuses_flags_of_klog_by_name(program: str, name: str) -> None:
-    for written in (name, name.replace("-", "_")):
-        found = kscale("run", program, f"--{written}=/x")
-        assert found.code == 2
-        assert f"--{name} is not taken: {KLOG_REFUSED[name]}" in found.stderr
+PROGRAMS = ["cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission"]
+OF_KLOG = {
+    "log-file-max-size": "1800", "vmodule": "static_autoscaler=5,scale_down*=4", "log-flush-frequency": "5s",
+}  # fmt: skip
+"""Values of flags that take no word."""
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_takes_the_flags_of_klog(program: str) -> None:
+    for name, flag in KLOG_IDLE.items():
+        value = "true" if flag.switch else OF_KLOG.get(name, "x")
+        for written in (f"--{name}={value}", f"--{name.replace('-', '_')}={value}"):
+            found = kscale("run", program, written, "--nothing-like-it")
+            assert "No such option: --nothing-like-it" in found.stderr, written
+
+
+def test_flags_of_klog_are_taken_with_one_warning_each(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--alsologtostderr", "--skip_headers=false", "--vmodule=loop=5", "--vmodule", "loop=6", "--log_file=/x"]
+    code, _ = run("--kubeconfig", kubeconfig, *given, "--no-leader-elect", "--address=", "--log-format=json")
+    assert code == FAILED
+    lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
+    said = [each["msg"].partition(" ")[0] for each in lines if "is not heeded" in each["msg"]]
+    assert said == ["--alsologtostderr", "--vmodule", "--log-file"]
+    ((_, lease, _),) = SEEN
+    assert not lease.leader_elect  # what comes after a switch is no value of it
+
+
+@pytest.mark.parametrize("argument", ["--vmodule=loop", "--alsologtostderr=perhaps", "--log-file-max-size=-1"])
+def test_a_flag_of_klog_with_a_value_that_klog_refuses(argument: str, kubeconfig: str) -> None:
+    code, said = run("--kubeconfig", kubeconfig, argument)
+    assert code == 2
+    assert "invalid argument" in said
+    assert not SEEN
 
 
 @pytest.mark.parametrize("written", [("--least=3",), ("--least", "3"), ("--least=1", "--least=3")])
@@ -158,16 +182,6 @@ def test_a_refused_switch_may_be_off(kubeconfig: str) -> None:
     code, said = run("--kubeconfig", kubeconfig, "--regions=0")
     assert code == 2
     assert "--regions is not taken: no" in said
-
-
-@pytest.mark.parametrize(
-    "program", ["cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission"]
-)
-def test_switches_of_klog_that_every_program_takes_where_they_are_off(program: str) -> None:
-    assert KLOG_REFUSED.keys() >= KLOG_OFF
-    for name in KLOG_OFF:
-        found = kscale("run", program, f"--{name}=false", "--nothing-like-it")
-        assert "No such option: --nothing-like-it" in found.stderr
 
 
 def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:

@@ -319,8 +319,27 @@ def test_groups_that_cannot_be_closed_keep_nothing_else_open(tmp_path: Path, mon
     assert (management.closed, Ranker.closed) == (1, 1)
 
 
+@pytest.mark.parametrize("name", sorted(IDLE))
+def test_flags_without_effect_are_taken(name: str) -> None:
+    value = "true" if IDLE[name].switch else "loop=4" if name == "vmodule" else "4"
+    found = run(*RUN, f"--{name}={value}", "--nothing-like-it")
+    assert "No such option: --nothing-like-it" in found.stderr
+
+
+def test_a_parallelism_that_upstream_refuses() -> None:
+    found = run(*RUN, "--predicate-parallelism=0")
+    assert found.code == 2
+    assert "Invalid value for --predicate-parallelism flag: 0" in found.stderr
+
+
+def test_an_estimator_that_there_is_not_is_refused_before_anything_is_asked() -> None:
+    found = run(*RUN, "--estimator=foo")
+    assert found.code == 2
+    assert "--estimator: Unknown estimator: foo" in found.stderr
+
+
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_flags_without_effect_are_refused_by_name(name: str) -> None:
+def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> None:
     found = run(*RUN, f"--{name}=1")
     assert found.code == 2
     assert f"--{name} is not taken: {REFUSED[name]}" in found.stderr

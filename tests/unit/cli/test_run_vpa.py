@@ -86,7 +86,7 @@ def test_the_recommenders_flags() -> None:
         ("--strategy-answer-bytes=9", "--strategy-answer-bytes: has no effect without a --strategy of samples"),
         ("--min-checkpoints=few", 'invalid argument "few" for --min-checkpoints: a whole number is expected'),
         ("--min-checkpoints", 'invalid argument "" for --min-checkpoints'),
-        ("--profiling", "--profiling is not taken: there is no pprof here"),
+        ("--profiling=perhaps", 'invalid argument "perhaps" for --profiling: true or false is expected'),
         ("--recommender-interval=soon", "--recommender-interval"),
         ("--container-recommendation-max-allowed-cpu=much", "--container-recommendation-max-allowed-cpu"),
         ("--feature-gates=Magic=true", "unrecognized feature gate: Magic"),

@@ -108,6 +108,10 @@ def test_the_chain_and_the_shares(tmp_path: Path) -> None:
     twins = [group("a"), group("b")]
     got = scale_up(tmp_path, twins, "--balance-similar-node-groups").stdout
     assert got.startswith("Scale up a 0 -> 1 and b 0 -> 1 (2 nodes, balanced) for 4 of 5 pods.")
+    others = [group("a"), group("b", labels={"capacity": "spot"})]
+    got = scale_up(tmp_path, others, "--balance-similar-node-groups").stdout
+    assert "b is not similar to a and shares no new nodes: label capacity: absent and spot.\n" in got
+    assert "is not similar" not in scale_up(tmp_path, others).stdout
     page = scale_up(tmp_path, twins, "--balance-similar-node-groups", "-o", "html").stdout
     assert "a: 1 new nodes" in page
     assert "b: 1 new nodes" in page
@@ -187,7 +191,7 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
         ([{"id": "a"}], [], "no template"),
         ([{"id": "a", "nodeSelector": {"no": "such"}}], [], "node group a"),
         ([group("a", max=-1)], [], "groups[0] (a): max"),
-        ([group("a", target=11)], [], "target"),
+        ([group("a", target=-1)], [], "target"),
         ([group("a")], ["--expander", "cheapest"], "Expander cheapest not supported"),
         ([group("a")], ["--expander", "random,price"], "came after an expander random"),
         ([group("a")], ["--expander", "price"], "node group a: price"),
@@ -273,6 +277,89 @@ def test_what_is_no_priority_map(tmp_path: Path, text: bytes, said: str) -> None
     got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
     assert (got.code, got.stdout) == (2, "")
     assert said in got.stderr
+
+
+TEMPLATE = {
+    "apiVersion": "v1",
+    "kind": "PodTemplate",
+    "metadata": {"name": "t", "namespace": "shop", "generation": 1},
+    "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "800m"}}}]}},
+}
+
+
+def test_a_request_that_finds_no_capacity_is_named(tmp_path: Path) -> None:
+    request = {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": "train", "namespace": "shop", "creationTimestamp": "2026-05-04T11:00:00Z"},
+        "spec": {
+            "provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
+            "podSets": [{"count": 4, "podTemplateRef": {"name": "t"}}],
+        },
+    }
+    flag = ["--flag", "enable-provisioning-requests=true"]
+    got = scale_up(tmp_path, [group("a")], *flag, pods=[TEMPLATE, request])
+    assert got.code == 1
+    assert got.stdout.startswith("No capacity for ProvisioningRequest shop/train (4 pods).\n")
+    assert "ProvisioningRequest shop/train: Capacity is not found, CA will try to find it later\n" in got.stdout
+    assert "explain" not in got.stdout
+    assert got.stdout.endswith("Still pending: 4 pods.\n")
+
+
+def test_pods_of_buffers_are_counted_beside_real_ones(tmp_path: Path) -> None:
+    buffer = {
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityBuffer",
+        "metadata": {"name": "spare", "namespace": "shop", "uid": "b"},
+        "status": {
+            "podTemplateRef": {"name": "t"},
+            "podTemplateGeneration": 1,
+            "replicas": 3,
+            "provisioningStrategy": "buffer.x-k8s.io/active-capacity",
+            "conditions": [{"type": "ReadyForProvisioning", "status": "True"}],
+        },
+    }
+    flag = ["--flag", "capacity-buffer-pod-injection-enabled=true"]
+    alone = scale_up(tmp_path, [group("a", "1")], *flag, pods=[TEMPLATE, buffer]).stdout
+    assert alone.startswith("Scale up a 0 -> 2 (2 nodes) for 2 of 2 pods of capacity buffers.\n")
+    assert "1 pod of capacity buffers needs no new node" in alone
+    beside = scale_up(tmp_path, [group("a", "1")], *flag, pods=[TEMPLATE, buffer, pod("web", "900m")]).stdout
+    assert beside.startswith("Scale up a 0 -> 3 (3 nodes) for ")
+    full = scale_up(tmp_path, [group("a", "1", max=0)], *flag, pods=[TEMPLATE, buffer, *PODS[-1:]]).stdout
+    assert full.startswith("No node group can grow for 1 pod and 2 pods of capacity buffers.\n")
+
+
+def test_groups_are_raised_to_their_minimum_without_a_pod(tmp_path: Path) -> None:
+    got = scale_up(tmp_path, [group("low", min=2, nodes=["n"])], "--flag", "enforce-node-group-min-size=true", pods=[])
+    assert got.stdout == "No pod needs a scale-up. Raised to their minimum size: low 1 -> 2.\n"
+
+
+def test_a_priority_is_shown_as_it_is_written(tmp_path: Path) -> None:
+    config = tmp_path / "priorities.yaml"
+    config.write_text("80:\n- a\n10:\n- b\n")
+    got = scale_up(tmp_path, [group("a"), group("b")], "--expander", "priority", "--priority-config", config)
+    assert "priority 80" in got.stdout
+    assert "priority -80" not in got.stdout
+
+
+def test_a_dump_of_a_node_that_is_starting_asks_for_the_state(tmp_path: Path) -> None:
+    young, old = node("young"), node("old")
+    young["metadata"]["creationTimestamp"] = "2026-05-04T11:50:00Z"
+    young["spec"] = {"taints": [{"key": "example.com/agent-not-ready", "effect": "NoExecute"}]}
+    old["metadata"]["creationTimestamp"] = "2026-05-04T11:44:00Z"
+    taken = [pod(f"on-{name}", "900m", nodeName=name) for name in ("n", "old")]
+    pods = [old, young, *taken, pod("web", "900m")]
+    groups = [group("a", nodes=["old", "young"]), group("b", nodes=["n"], max=1, target=2)]
+    got = scale_up(tmp_path, groups, pods=pods).stdout
+    assert got.startswith("Scale up a 2 -> 3 (1 node) for 1 of 1 pod.\n")
+    assert "Nodes of a may still be starting (young just came). " in got
+    assert "--flag startup-taint=example.com/agent-not-ready\n" in got
+    assert "Nodes of b " not in got  # only groups that grow
+    missing = scale_up(tmp_path, [group("b", nodes=["n"], target=2)], pods=pods).stdout
+    assert "Nodes of b may still be starting (1 not registered yet). " in missing
+    state = tmp_path / "state.json"
+    assert "may still be starting" in scale_up(tmp_path, groups, "--save-state", state, pods=pods).stdout
+    assert "may still be starting" not in scale_up(tmp_path, groups, "--state", state, pods=pods).stdout
 
 
 def test_flags_that_change_nothing_are_said(tmp_path: Path) -> None:

@@ -246,3 +246,119 @@ def test_a_key_that_comes_twice_is_named(file: Callable[[str, bytes], Path]) -> 
     result = kscale("validate", "-f", file("twice.json", text))
     assert result.code == 2
     assert "items[0] (Node n): status.allocatable.memory: the key memory comes twice" in result.stdout
+
+
+def hpa(version: str = "v2", *, stored: bool = False, resource: str = "averageUtilization") -> dict[str, Any]:
+    cpu = {"name": "cpu", "target": {"type": "Utilization", resource: 70}}
+    metadata = {"name": "web", "namespace": "a", **({"resourceVersion": "5"} if stored else {})}
+    return {
+        "apiVersion": f"autoscaling/{version}",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 3,
+            "metrics": [{"type": "Resource", "resource": cpu}],
+        },
+    }
+
+
+def vpa_of(mode: str | None, *, target: bool = True, **policy: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"resourcePolicy": {"containerPolicies": [{"containerName": "*", **policy}]}}
+    if target:
+        spec["targetRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    if mode is not None:
+        spec["updatePolicy"] = {"updateMode": mode}
+    metadata = {"name": "web", "namespace": "a"}
+    version = "autoscaling.k8s.io/v1"
+    return {"apiVersion": version, "kind": "VerticalPodAutoscaler", "metadata": metadata, "spec": spec}
+
+
+def scaled(**spec: Any) -> dict[str, Any]:
+    triggers = [{"type": "cpu", "metadata": {"value": "60"}}]
+    body = {"scaleTargetRef": {"name": "web"}, "triggers": triggers, **spec}
+    metadata = {"name": "web", "namespace": "a"}
+    return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": metadata, "spec": body}
+
+
+TARGET = "spec.metrics[0].resource.target"
+NEITHER = "must set either a target raw value or a target utilization"
+
+
+@pytest.mark.parametrize(
+    ("item", "problems"),
+    [
+        (hpa(), []),
+        (
+            hpa(resource="averageUtilisation"),
+            [
+                f"{TARGET}.averageUtilisation: unknown field: strict decoding refuses it",
+                f"{TARGET}.averageUtilization: Required value: {NEITHER}",
+            ],
+        ),
+        (hpa("v2beta2"), ["apiVersion: autoscaling/v2beta2 is not served since Kubernetes 1.26: use autoscaling/v2"]),
+        (hpa("v2beta1"), ["apiVersion: autoscaling/v2beta1 is not served since Kubernetes 1.25: use autoscaling/v2"]),
+        (
+            scaled(minReplicaCount=50, maxReplicaCount=10),
+            ["spec: MinReplicaCount=50 must be less than MaxReplicaCount=10"],
+        ),
+        (
+            scaled(minReplicaCount=2, idleReplicaCount=2),
+            ["spec: IdleReplicaCount=2 must be less than MinReplicaCount=2"],
+        ),
+        (scaled(minReplicaCount=2, idleReplicaCount=0), []),
+        (
+            scaled(advanced={"horizontalPodAutoscalerConfig": {"behavior": {"scaleUp": {"selectPolicy": "Most"}}}}),
+            [
+                (
+                    'the HPA that KEDA generates: spec.behavior.scaleUp.selectPolicy: Unsupported value: "Most": '
+                    'supported values: "Disabled", "Max", "Min"'
+                )
+            ],
+        ),
+        (vpa_of("Recreate", minAllowed={"cpu": "1"}, maxAllowed={"cpu": "2"}), []),
+        (
+            vpa_of("Recreate", minAllowed={"cpu": "2"}, maxAllowed={"cpu": "1"}),
+            [
+                (
+                    "spec.resourcePolicy.containerPolicies[0].maxAllowed[cpu]: Invalid value: "
+                    '"1": max resource for cpu is lower than min of "2"'
+                )
+            ],
+        ),
+        (
+            vpa_of("auto"),
+            [
+                (
+                    'spec.updatePolicy.updateMode: Unsupported value: "auto": supported values: '
+                    '"InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate"'
+                )
+            ],
+        ),
+        (vpa_of("Off", target=False), ["spec.targetRef: Required value"]),
+        (
+            vpa_of("Off", minallowed={"cpu": "1"}),
+            ["spec.resourcePolicy.containerPolicies[0].minallowed: unknown field: strict decoding refuses it"],
+        ),
+    ],
+)
+def test_what_admission_refuses_is_named(
+    file: Callable[[str, bytes], Path], item: dict[str, Any], problems: list[str]
+) -> None:
+    run = kscale("validate", "-f", file("a.json", listed(node("n"), item)), "-o", "json")
+    record = json.loads(run.stdout)
+    assert [text.partition("): ")[2] or text.partition("r: ")[2] for text in record["problems"]] == problems
+    assert (record["valid"], record["refused"], record["damaged"]) == (not problems, int(bool(problems)), 0)
+    assert run.code == (2 if problems else 0)
+
+
+def test_unknown_fields_of_a_stored_object_are_a_warning(file: Callable[[str, bytes], Path]) -> None:
+    item = hpa(stored=True)
+    item["spec"]["minimumReplicas"] = 1
+    run = kscale("validate", "-f", file("a.json", listed(node("n"), item, vpa_of("Auto"))), "-o", "json")
+    record = json.loads(run.stdout)
+    assert (run.code, record["problems"], record["warningCount"]) == (0, [], 2)
+    assert record["warnings"][0].endswith("spec.minimumReplicas: unknown field: the server drops it")
+    assert '"Auto" mode is deprecated' in record["warnings"][1]
+    shown = kscale("validate", "-f", file("b.json", listed(node("n"), hpa(resource="x")))).stdout
+    assert shown.startswith("2 objects: all can be read, 1 would be refused.\n")

@@ -51,7 +51,9 @@ def group(name: str, nodes: int, pods: int, *rejections: Rejection, maximum: int
     )
 
 
-def report(*groups: GroupEstimate, pending: int = 412, nowhere: int = 6, gated: int = 0) -> EstimateReport:
+def report(
+    *groups: GroupEstimate, pending: int = 412, nowhere: int = 6, gated: int = 0, running: int = 0, unjudged: str = ""
+) -> EstimateReport:
     return EstimateReport(
         pending=pending,
         gated=gated,
@@ -65,7 +67,9 @@ def report(*groups: GroupEstimate, pending: int = 412, nowhere: int = 6, gated: 
         ignored_existing=False,
         groups=list(groups),
         nowhere_pods=[f"team-a/train-{n}" for n in range(nowhere)],
-        unmodelled=[],
+        unmodelled=[unjudged] if unjudged else [],
+        expendable_running=running,
+        expendable_cutoff=-10,
     )
 
 
@@ -104,6 +108,14 @@ def test_estimate_without_groups_or_pods() -> None:
     assert nothing.footer == ["1 pod not counted: waiting for scheduling gates."]
 
 
+def test_estimate_names_what_it_leaves_out_and_whose_room_counts_as_free() -> None:
+    view = estimate_view(report(running=2, nowhere=0, unjudged="attach limit of d on new nodes"), "x")
+    assert view.footer == [
+        "2 running pods of a priority below -10 are expendable: their room counts as free.",
+        "Not judged: attach limit of d on new nodes. More nodes may be needed than NODES and BOUND say.",
+    ]
+
+
 def no(plugin: str, *shortages: Shortage, detail: str = "", reason: str = "no") -> PluginVerdict:
     return PluginVerdict(plugin=plugin, reasons=[reason], shortages=list(shortages), detail=detail)
 
@@ -121,6 +133,8 @@ def explanation(fits_on: list[str], *verdicts: NodeVerdict, **more: object) -> E
         "taken_by": [],
         "unmodelled": [],
         "event": "",
+        "fits_after_eviction": [],
+        "expendable_cutoff": -10,
         "nodes": len(fits_on) + len(verdicts),
         **more,
     }
@@ -164,6 +178,44 @@ def test_explain_of_a_pod_that_fits_and_of_one_that_runs() -> None:
     assert explanation_view(explanation(["a", "b"], verdict)).headline == "team-a/train-0 fits on 2 of 3 nodes: a, b."
     running = explanation_view(explanation([], verdict, node="m"))
     assert running.headline == "team-a/train-0 runs on m."
+
+
+def test_explain_of_a_pod_that_fits_once_expendable_pods_are_evicted() -> None:
+    verdict = NodeVerdict(node="n", first=no("NodeName"))
+    why = "pods of a priority below -10, whose room the Cluster Autoscaler counts as free"
+    some = explanation_view(explanation(["a"], verdict, fits_after_eviction=["n"]))
+    assert some.headline == (
+        f"team-a/train-0 fits on 2 of 2 nodes: a, n.\n1 of these only after evicting expendable pods ({why})."
+    )
+    all_of_them = explanation_view(explanation([], verdict, fits_after_eviction=["n"], event="0/1 nodes."))
+    assert all_of_them.headline == (
+        "team-a/train-0 fits on 1 of 1 node: n.\n"
+        f"All of these only after evicting expendable pods ({why}). As the nodes are now:\n0/1 nodes."
+    )
+
+
+def test_explain_of_a_nominated_and_of_an_expendable_pod() -> None:
+    assert explanation_view(explanation([], node="n", nominated="n")).headline == (
+        "team-a/train-0 waits for n: kube-scheduler has nominated that node for it and evicts pods of a lower priority "
+        "there. The Cluster Autoscaler counts it as running there and adds no node for it."
+    )
+    assert explanation_view(explanation([], expendable=True)).footer == [
+        "Its priority is below -10: the pod is expendable, and the Cluster Autoscaler adds no node for it."
+    ]
+
+
+def test_explain_does_not_propose_a_node_that_would_not_take_the_pod() -> None:
+    reasons = ["node(s) exceed max volume count"]
+    vain = GroupAnswer(group="a", fits=True, allocatable={}, plugin="X", reasons=reasons, csi_aware=False)
+    unseen = (
+        "(without enable-csi-node-aware-scheduling the Cluster Autoscaler does not see that, and adds a node in vain)"
+    )
+    missed = GroupAnswer(group="b", fits=False, allocatable={}, plugin="X", reasons=["no driver"], csi_aware=True)
+    assert explanation_view(explanation([], groups=[vain, missed])).footer == [
+        "No new node of 2 groups would take it:",
+        f"  a: {reasons[0]}, once the new node has its CSINode {unseen}",
+        "  b: no driver (with --enable-csi-node-aware-scheduling it would)",
+    ]
 
 
 def test_explain_shows_a_screenful_and_says_so() -> None:

@@ -343,3 +343,41 @@ def test_a_cloud_that_refuses() -> None:
         await running.end()
 
     autoscaled(case)
+
+
+def test_each_event_names_its_object_by_uid() -> None:
+    """``kubectl describe`` selects the events of an object by its UID."""
+
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        cluster.pod("a", node="pool-1")
+        priorities = {"priorities": "10:\n- none-of-them\n"}
+        metadata = {"name": "cluster-autoscaler-priority-expander", "namespace": "kube-system"}
+        cluster.server.put("configmaps", {"metadata": metadata, "data": priorities})
+        running = cluster.run(replace(OPTIONS, expander="priority"))
+        await until(lambda: "autoscalerStatus: Running" in cluster.status(), 30)
+        cluster.pod("b")
+        cluster.pod("large", cpu="64")
+        await until(lambda: cluster.nodes() == ["pool-1", "pool-2"], 90)
+        await running.end()
+        plurals = {"Pod": "pods", "ConfigMap": "configmaps", "Lease": "leases.coordination.k8s.io", "Node": "nodes"}
+        told = {}
+        for each in cluster.server.all("events"):
+            about = each["involvedObject"]
+            told[each["reason"]] = about["kind"]
+            assert about.get("uid"), each
+            if about["name"] != "cluster-autoscaler-status":  # deleted at the end
+                held = cluster.server.get(plurals[about["kind"]], about["name"], about.get("namespace", ""))
+                assert about["uid"] == held["metadata"]["uid"], each
+        assert (
+            told.items()
+            >= {
+                "TriggeredScaleUp": "Pod",
+                "NotTriggerScaleUp": "Pod",
+                "ScaledUpGroup": "ConfigMap",
+                "PriorityConfigMapNotMatchedGroup": "ConfigMap",
+                "LeaderElection": "Lease",
+            }.items()
+        )
+
+    autoscaled(case)

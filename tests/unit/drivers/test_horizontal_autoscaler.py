@@ -358,6 +358,7 @@ def test_any_write_may_fail_or_be_late(seed: int) -> None:
     scenario(case, seed=seed)
 
 
+@pytest.mark.usefixtures("own_collector")
 def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
     before, hpas = gc.get_threshold(), 100_000
     sight = HorizontalSight(hpas=[HorizontalPodAutoscaler()] * hpas)

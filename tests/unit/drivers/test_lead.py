@@ -19,6 +19,7 @@ from kscale.effects import (
     Observe,
     Outcome,
 )
+from kscale.errors import InputError
 from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 from unit.drivers.test_leader_election import Server
 
@@ -45,7 +46,7 @@ def elected(
             found: Any = None
             try:
                 found = await lead(LeaderElector(options), live, work, release=release)
-            except LostLeadershipError as error:
+            except (InputError, LostLeadershipError) as error:
                 found = error
             return found, clock.now() - T0
 
@@ -93,3 +94,14 @@ def test_a_fault_of_the_work_is_raised() -> None:
 def test_stopped_before_it_led() -> None:
     found, server, took = elected(lambda: asyncio.sleep(1, "never"), stop=30, hang=0)
     assert (found, server.holders, took) == (None, [], 30 * SECOND)
+
+
+def test_the_lease_is_given_up_where_the_work_cannot_be_done_with_what_it_was_given() -> None:
+    """So that the next start, with other flags, need not wait for it."""
+
+    async def work() -> None:
+        raise InputError("no such estimator")
+
+    found, server, _ = elected(work)
+    assert isinstance(found, InputError)
+    assert server.holders[-1] == ""

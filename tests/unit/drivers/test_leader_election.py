@@ -397,3 +397,68 @@ def test_two_candidates_never_lead_at_once() -> None:
         contest.time.run(until=T0 + 120 * SECOND)
         turns += contest.turns
     assert turns > 1300  # leadership did change hands
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, Any]]]:
+    keys = ("lock", "err", "holder", "leader")
+    return [
+        (each.levelname, each.getMessage(), {key: vars(each)[key] for key in keys if key in vars(each)})
+        for each in caplog.records
+    ]
+
+
+LOCK = {"lock": "foo/bar"}
+
+
+def test_each_change_and_each_failed_try_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Of an API server that is away, of a lease that another holds, and of one that is taken."""
+    server = Server(spec("bing", 5))
+    server.refuse = lambda verb, number: BROKEN if (verb, number) == ("get", 1) else None
+    elector = LeaderElector(options())
+    with caplog.at_level("DEBUG", "kscale.drivers.leader_election"):
+        assert run_virtually(elector.acquire, server.perform, now=T0)
+    lines = logged(caplog)
+    assert lines[:5] == [
+        ("INFO", "Attempting to acquire leader lease...", LOCK),
+        ("ERROR", "Error retrieving lease lock", LOCK | {"err": "connection reset"}),
+        ("DEBUG", "Failed to acquire lease", LOCK),
+        ("DEBUG", "Lease is held by and has not yet expired", LOCK | {"holder": "bing"}),
+        ("INFO", "New leader elected", LOCK | {"leader": "bing"}),
+    ]
+    assert lines[-2:] == [
+        ("INFO", "New leader elected", LOCK | {"leader": "baz"}),
+        ("INFO", "Successfully acquired lease", LOCK),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verb", "held", "text"),
+    [
+        ("create", None, "Error initially creating lease lock"),
+        ("patch", spec(""), "Failed to update lease"),
+    ],
+)
+def test_a_lease_that_cannot_be_written_is_logged(
+    verb: str, held: LeaseSpec | None, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server(held)
+    server.refuse = lambda asked, number: CONFLICT if (asked, number) == (verb, 1) else None
+    assert run_virtually(LeaderElector(options()).acquire, server.perform, now=T0)
+    assert ("ERROR", text, LOCK | {"err": "changed"}) in logged(caplog)
+
+
+def test_a_lease_that_cannot_be_renewed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    elector = LeaderElector(options())
+    assert run_virtually(elector.acquire, server.perform, now=T0)
+    server.refuse = lambda verb, number: BROKEN
+    with caplog.at_level("DEBUG", "kscale.drivers.leader_election"):
+        run_virtually(elector.renew, server.perform, now=T0 + SECOND)
+    lines = logged(caplog)
+    assert (
+        "DEBUG",
+        "Failed to update lease optimistically, falling back to slow path",
+        LOCK | {"err": "connection reset"},
+    ) in lines
+    assert ("ERROR", "Error retrieving lease lock", LOCK | {"err": "connection reset"}) in lines
+    assert lines[-1] == ("INFO", "Failed to renew lease", LOCK)

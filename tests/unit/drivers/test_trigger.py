@@ -101,6 +101,18 @@ def test_a_loop_that_did_something_is_followed_at_once_and_so_is_the_next(kind: 
     assert trigger.reason == f"Autoscaler loop triggered immediately after a {name}"
 
 
+@pytest.mark.parametrize("kind", ["last_scale_up", "last_scale_down_delete", "last_provisioning_request"])
+@pytest.mark.parametrize(("earlier", "at_once"), [(0, True), (1, False)])
+def test_what_happens_as_the_loop_before_begins_counts(kind: str, earlier: int, at_once: bool) -> None:
+    """The usual case: a scale-up bears the moment at which its loop began."""
+    trigger = LoopTrigger(TEN, now=T0)
+    trigger.began(T0 + 10 * SECOND)
+    trigger.ended(T0 + 11 * SECOND)
+    trigger.began(T0 + 21 * SECOND)
+    trigger.ended(T0 + 22 * SECOND, **{kind: T0 + 10 * SECOND - earlier})
+    assert trigger.next_due() == T0 + (22 if at_once else 32) * SECOND
+
+
 def test_without_frequent_loops() -> None:
     trigger = LoopTrigger(TEN, frequent=False, now=T0)
     trigger.pod_waits()

@@ -314,6 +314,7 @@ def test_samples_of_a_namespace_are_let_go_before_the_next_is_asked_for() -> Non
 
 
 def test_after_a_fault_namespaces_are_asked_for_again() -> None:
+    begin = 1_800_000_000 * SECOND
     state = RecommenderState()
     state.observed = [state.add_vpa(from_dict(autoscaler("web"), VerticalPodAutoscaler), Selector()).key]
     advisor = StrategyAdvisor(
@@ -321,9 +322,9 @@ def test_after_a_fault_namespaces_are_asked_for_again() -> None:
     )
 
     def begun() -> Any:
-        action = next(advisor.refresh_steps(state, Progress(SECOND)))
+        action = next(advisor.refresh_steps(state, Progress(begin)))
         assert isinstance(action, InBackground)
-        return action.machine(SECOND)
+        return action.machine(begin)
 
     labels = begun()
     next(labels)
@@ -331,11 +332,11 @@ def test_after_a_fault_namespaces_are_asked_for_again() -> None:
         labels.throw(ZeroDivisionError())
 
     labels, action = begun(), None
-    answer = Outcome(at=SECOND, value=b'{"status": "success", "data": {"resultType": "matrix", "result": []}}')
+    answer = Outcome(at=begin, value=b'{"status": "success", "data": {"resultType": "matrix", "result": []}}')
     while not isinstance(action, Together):
         value = answer if isinstance(action, Within) else None
-        action = labels.send(None if action is None else Outcome(at=SECOND, value=value))
-    samples = action.machines[0](SECOND)
+        action = labels.send(None if action is None else Outcome(at=begin, value=value))
+    samples = action.machines[0](begin)
     next(samples)
     with pytest.raises(ZeroDivisionError):
         samples.throw(ZeroDivisionError())

@@ -52,7 +52,9 @@ def test_clients_objects_and_structs_are_taken_as_plain_data_is() -> None:
     assert want.hpa is not None
     assert admit(V2HorizontalPodAutoscaler(document)) == want
     assert admit(from_dict(document, HorizontalPodAutoscaler)) == want
-    assert admit(want.hpa, V2HorizontalPodAutoscaler(document)) == want
+    updated = admit(want.hpa, V2HorizontalPodAutoscaler(document))
+    assert updated.hpa is not None
+    assert (updated.hpa.spec, updated.errors) == (want.hpa.spec, ())
 
 
 @pytest.mark.parametrize("value", [None, 5, "web", [1]])

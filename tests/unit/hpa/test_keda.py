@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kscale.errors import InputError
 from kscale.hpa.admission import admit
 from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.keda import guessed, hpa_of, unmodelled
@@ -143,3 +144,124 @@ def test_values_without_labels_count_for_any_and_it_is_said() -> None:
         "the values of s0-rabbitmq-jobs do not say their labels: taken to match scaledobject.keda.sh/name=jobs"
     ]
     assert "ScaledObject ns/jobs" not in report.unmodelled
+
+
+# -- pauses ----------------------------------------------------------------------------------------------------
+
+
+def annotated(**annotations: str) -> dict[str, Any]:
+    some = scaled(triggers=[{"type": "cpu", "metadata": {"value": "60"}}], minReplicaCount=1)
+    names = {f"autoscaling.keda.sh/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return {**some, "metadata": {**some["metadata"], "annotations": names}}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "replicas", "error"),
+    [
+        ({"paused": "true"}, None, ""),
+        ({"paused": "yes"}, None, ""),  # what is no boolean counts as true
+        ({"paused": "false", "paused_replicas": "7"}, 7, ""),
+        ({"paused_replicas": "many"}, None, "autoscaling.keda.sh/paused-replicas is not a whole number: 'many'"),
+    ],
+)
+def test_a_paused_object_has_no_hpa(annotations: dict[str, str], replicas: int | None, error: str) -> None:
+    some = annotated(**annotations)
+    for there in ([], [hpa_of(some)]):  # KEDA may not have deleted it yet
+        dump = read_dump([some, *there])
+        assert not dump.hpas
+        (pause,) = hpa_report(dump).paused
+        assert (pause.name, pause.hpa, pause.target) == ("jobs", "keda-hpa-jobs", "Deployment/worker")
+        assert (pause.replicas, pause.error) == (replicas, error)
+
+
+@pytest.mark.parametrize("text", ["false", "0", "F"])
+def test_a_pause_that_is_false_is_none(text: str) -> None:
+    dump = read_dump(annotated(paused=text))
+    assert list(dump.hpas) == ["ns/keda-hpa-jobs"]
+    assert hpa_report(dump).paused == []
+
+
+def test_a_pause_of_one_direction_disables_it() -> None:
+    behavior = hpa_of(annotated(paused_scale_in="true", paused_scale_out="false"))["spec"]["behavior"]
+    assert behavior == {"scaleDown": {"selectPolicy": "Disabled"}}
+    (hpa,) = read_dump(annotated(paused_scale_out="true")).hpas.values()
+    assert hpa.spec.behavior is not None
+    assert hpa.spec.behavior.scale_up is not None
+    assert hpa.spec.behavior.scale_up.select_policy == "Disabled"
+
+
+# -- lists without labels --------------------------------------------------------------------------------------
+
+
+def two_objects() -> list[dict[str, Any]]:
+    """Two ScaledObjects of one namespace, whose metrics have the same name."""
+    trigger = {"type": "prometheus", "metadata": {"query": "up", "threshold": "10"}}
+    objects: list[dict[str, Any]] = []
+    for name in ("a", "b"):
+        some = scaled(triggers=[trigger], minReplicaCount=1, scaleTargetRef={"name": name})
+        objects.append({**some, "metadata": {"name": name, "namespace": "ns"}})
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}}
+        deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"}}
+        objects.append({**deployment, "spec": spec, "status": {"replicas": 2}})
+    return objects
+
+
+def listed(value: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    item = {"metricName": "s0-prometheus", "metricLabels": labels, "timestamp": "2026-03-02T12:00:00Z", "value": value}
+    return {"apiVersion": "external.metrics.k8s.io/v1beta1", "kind": "ExternalMetricValueList", "items": [item]}
+
+
+def proposals(*metrics: tuple[str | None, Any]) -> list[int | None]:
+    report = hpa_report(read_dump(two_objects(), metrics=metrics))
+    assert report.unmodelled == {}
+    return [each.proposal for each in report.hpas]
+
+
+def test_lists_are_given_by_hpa_by_object_or_by_selector() -> None:
+    assert proposals(("ns/keda-hpa-a", listed("100")), ("ns/keda-hpa-b", listed("30"))) == [10, 3]
+    assert proposals(("ns/keda-hpa-b", listed("30")), ("ns/a", listed("100"))) == [10, 3]
+    selected = "ns:scaledobject.keda.sh/name="
+    assert proposals((f"{selected}b", listed("30")), (f"{selected}a", listed("100"))) == [10, 3]
+    # What an API answered to a selector is its answer, whatever labels it says.
+    assert proposals(("ns/a", listed("100", {})), ("ns/b", listed("30", {"x": "y"}))) == [10, 3]
+
+
+@pytest.mark.parametrize("values", [["100"], ["100", "30"]])
+def test_a_list_that_may_be_for_several_is_refused(values: list[str]) -> None:
+    with pytest.raises(InputError, match="several HorizontalPodAutoscalers select the metric") as error:
+        read_dump(two_objects(), metrics=[("ns", listed(each)) for each in values])
+    assert "keda-hpa-a by scaledobject.keda.sh/name=a" in str(error.value)
+    assert "such as ns/keda-hpa-a=FILE" in str(error.value)
+    dump = read_dump(two_objects(), metrics=[("ns", listed(each)) for each in values], strict=False)
+    assert len(dump.problems) == 1
+    assert [each.desired_replicas for each in hpa_report(dump).hpas] == [None, None]
+
+
+def test_one_list_without_a_scope_is_for_the_only_hpa_that_is_left() -> None:
+    report = hpa_report(read_dump(two_objects(), metrics=[("ns/a", listed("100")), ("ns", listed("30"))]))
+    assert [each.proposal for each in report.hpas] == [10, 3]
+
+
+def test_values_with_labels_need_no_scope() -> None:
+    label = "scaledobject.keda.sh/name"
+    assert proposals(("ns", listed("100", {label: "a"})), ("ns", listed("30", {label: "b"}))) == [10, 3]
+
+
+@pytest.mark.parametrize(
+    ("scope", "text"),
+    [
+        ("ns/nobody", "no HorizontalPodAutoscaler ns/nobody in the input"),
+        ("ns:x=y", "no HorizontalPodAutoscaler of ns selects s0-prometheus by x=y"),
+        ("ns:x in", "is not a label selector"),
+        ("NS", "is none of NS, NS/HPA and NS:SELECTOR"),
+    ],
+)
+def test_a_scope_that_nobody_has_is_refused(scope: str, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        read_dump(two_objects(), metrics=[(scope, listed("1"))])
+
+
+def test_different_lists_for_the_same_selector_are_refused() -> None:
+    with pytest.raises(InputError, match="lists with different values and no labels"):
+        read_dump(two_objects(), metrics=[("ns/a", listed("1")), ("ns/a", listed("2"))])
+    assert proposals(("ns/a", listed("100")), ("ns/a", listed("100")), ("ns/b", listed("30"))) == [10, 3]

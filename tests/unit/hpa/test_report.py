@@ -17,6 +17,7 @@ from kscale.hpa.dump import Dump
 from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.report import HPAReport, hpa_report
 from kscale.hpa.state import ControllerState, HPAState
+from kscale.objects.autoscaling import Scale
 
 NOW = "2026-03-02T12:00:00Z"
 
@@ -289,3 +290,184 @@ def test_values_that_do_not_say_their_labels_are_told() -> None:
 def test_what_is_missing_says_both_directions() -> None:
     (alone,) = read_dump([hpa(), deployment(1), pod("web-0")]).missing()
     assert alone.endswith("which forbids scaling down, and scaling up too where an HPA has no other metrics")
+
+
+# -- scales of custom kinds ------------------------------------------------------------------------------------
+
+
+def custom(api_version: str, kind: str, spec: dict[str, Any], status: dict[str, Any]) -> list[dict[str, Any]]:
+    """A target of 10 replicas, its pods, and an HPA that wants one pod for 10 jobs of 104."""
+    target = {"apiVersion": api_version, "kind": kind, "name": "web"}
+    scaled = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "web", "namespace": "shop"}}
+    return [
+        hpa(metrics=[external("jobs", averageValue="10")], scaleTargetRef=target, maxReplicas=40),
+        {**scaled, "spec": {"replicas": 10, **spec}, "status": status},
+        *(pod(f"web-{i}") for i in range(10)),
+        external_list(jobs="104"),
+    ]
+
+
+def definition(group: str, kind: str, version: str, scale: dict[str, str] | None) -> dict[str, Any]:
+    subresources = {} if scale is None else {"scale": scale}
+    names = {"kind": kind, "plural": f"{kind.lower()}s"}
+    versions = [{"name": version, "subresources": subresources}]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names['plural']}.{group}"},
+        "spec": {"group": group, "names": names, "versions": versions},
+    }
+
+
+ROLLOUT = ("argoproj.io/v1alpha1", "Rollout", {}, {"HPAReplicas": 10, "replicas": 20, "selector": "app=web"})
+
+
+@pytest.mark.parametrize(
+    ("target", "paths"),
+    [
+        (ROLLOUT, ".spec.replicas, .status.HPAReplicas, .status.selector"),
+        (
+            ("apps.kruise.io/v1alpha1", "CloneSet", {}, {"replicas": 10, "labelSelector": "app=web"}),
+            ".spec.replicas, .status.replicas, .status.labelSelector",
+        ),
+        (
+            ("kibana.k8s.elastic.co/v1", "Kibana", {"count": 10}, {"count": 10, "selector": "app=web"}),
+            ".spec.count, .status.count, .status.selector",
+        ),
+    ],
+)
+def test_the_scale_of_a_known_kind_needs_no_definition_and_that_is_said(
+    target: tuple[str, str, dict[str, Any], dict[str, Any]], paths: str
+) -> None:
+    report = hpa_report(read_dump(custom(*target)))
+    assert [(each.current_replicas, each.desired_replicas) for each in report.hpas] == [(10, 10)]
+    group = target[0].partition("/")[0]
+    text = f"the input has no CustomResourceDefinition of {target[1]}.{group}: its scale is read as it usually is for"
+    assert report.assumed == {"shop/web": f"{text} this kind ({paths})"}
+
+
+def test_the_scale_of_a_deployment_config_selects_its_name_too() -> None:
+    objects = custom("apps.openshift.io/v1", "DeploymentConfig", {"selector": {"app": "web"}}, {"replicas": 10})
+    dump = read_dump(objects)
+    scale = dump.scales()["shop/web"]
+    assert isinstance(scale, Scale)
+    assert scale.status.selector == "app=web,deploymentconfig=web"
+    report = hpa_report(dump)
+    assert [(each.desired_replicas, each.error) for each in report.hpas] == [(10, None)]
+    assert report.assumed == {}  # OpenShift serves the kind without a definition
+
+
+def test_a_definition_says_where_the_scale_is() -> None:
+    paths = {
+        "specReplicasPath": ".spec.size",
+        "statusReplicasPath": ".status.ready",
+        "labelSelectorPath": ".status.pods",
+    }
+    objects = custom("x.io/v1", "Widget", {"size": 8}, {"ready": 8, "pods": "app=web"})
+    report = hpa_report(read_dump([*objects, definition("x.io", "Widget", "v1", paths)]))
+    assert [(each.current_replicas, each.desired_replicas) for each in report.hpas] == [(8, 11)]
+    assert report.assumed == {}
+
+
+def test_a_kind_whose_definition_has_no_scale_has_none() -> None:
+    objects = custom("x.io/v1", "Widget", {}, {"replicas": 10, "selector": "app=web"})
+    (only,) = hpa_report(read_dump([*objects, definition("x.io", "Widget", "v1", None)])).hpas
+    assert only.desired_replicas is None
+    assert only.error is not None
+    assert only.error.endswith("the server could not find the requested resource")
+
+
+def test_a_kind_without_a_definition_is_read_with_a_warning() -> None:
+    report = hpa_report(read_dump(custom("x.io/v1", "Widget", {}, {"replicas": 10, "selector": "app=web"})))
+    text = "the input has no CustomResourceDefinition of Widget.x.io: its scale is read as most kinds have it, "
+    text += "which may be wrong (.spec.replicas, .status.replicas, .status.selector)"
+    assert report.assumed == {"shop/web": text}
+    missing = hpa_report(read_dump(custom(*ROLLOUT)[:1]))
+    assert missing.assumed == {"shop/web": "the input has no Rollout.argoproj.io shop/web"}
+
+
+# -- pods of others --------------------------------------------------------------------------------------------
+
+
+def owned(number: int, kind: str, name: str, api_version: str = "apps/v1", **labels: str) -> dict[str, Any]:
+    reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": True}
+    item = pod(f"{name}-{number}", **labels)
+    item["metadata"]["ownerReferences"] = [reference]
+    return item
+
+
+def test_pods_of_others_that_the_selector_counts_are_named() -> None:
+    replicas = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "other-1", "namespace": "shop"}}
+    replicas["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "canary", "uid": "u", "controller": True}
+    ]
+    pods = [
+        *(owned(i, "ReplicaSet", "web-7f9", **{"pod-template-hash": "7f9"}) for i in range(2)),
+        *(owned(i, "ReplicaSet", "other-1") for i in range(3)),
+        *(owned(i, "Job", "import", "batch/v1") for i in range(2)),
+        pod("alone"),
+    ]
+    failed = owned(9, "Job", "failed", "batch/v1")
+    failed["status"]["phase"] = "Failed"
+    (only,) = hpa_report(read_dump([hpa(), deployment(2), replicas, *pods, failed])).hpas
+    assert list(only.pod_owners.items()) == [
+        ("Deployment/web", 2),
+        ("Deployment/canary", 3),
+        ("Job/import", 2),
+        ("", 1),
+    ]
+    text = "6 of the 8 pods that the selector counts do not belong to Deployment/web: "
+    assert only.warnings == [f"{text}3 of Deployment/canary, 2 of Job/import, 1 of no owner"]
+
+
+def test_pods_of_the_target_need_no_warning() -> None:
+    own = [owned(i, "ReplicaSet", "web-7f9") for i in range(3)]  # neither the ReplicaSet nor its hash is in the input
+    for pods in (own, [pod(f"web-{i}") for i in range(3)]):
+        (only,) = hpa_report(read_dump([hpa(), deployment(3), *pods])).hpas
+        assert (only.warnings, only.pod_owners) == ([], {})
+
+
+def test_a_metric_that_counts_no_pods_needs_no_warning() -> None:
+    pods = [owned(0, "ReplicaSet", "web-7f9"), owned(0, "Job", "import", "batch/v1")]
+    metrics = [external("jobs", averageValue="10")]
+    (only,) = hpa_report(read_dump([hpa(metrics=metrics), deployment(1), *pods, external_list(jobs="5")])).hpas
+    assert only.warnings == []
+    metrics = [external("jobs", value="10")]
+    (only,) = hpa_report(read_dump([hpa(metrics=metrics), deployment(1), *pods, external_list(jobs="5")])).hpas
+    assert len(only.warnings) == 1
+
+
+# -- what explains a size --------------------------------------------------------------------------------------
+
+
+def test_rounding_up_explains_a_size_that_stays() -> None:
+    pods = [pod(f"web-{i}") for i in range(4)]
+    used = usage(*((f"web-{i}", "42m") for i in range(4)))
+    (only,) = hpa_report(read_dump([hpa(), deployment(4), *pods, used])).hpas
+    assert (only.current_replicas, only.desired_replicas) == (4, 4)
+    assert only.decided_by == "cpu 42% of 50% (4 pods x 0.84 = 3.36, rounded up to 4)"
+
+
+def test_a_value_per_pod_within_tolerance_keeps_the_size_of_the_status() -> None:
+    target = deployment(10)
+    target["status"]["replicas"] = 12
+    objects = [hpa(metrics=[external("jobs", averageValue="10")], maxReplicas=30), target, pod("web-0")]
+    (only,) = hpa_report(read_dump([*objects, external_list(jobs="110")])).hpas
+    assert (only.current_replicas, only.desired_replicas) == (10, 12)
+    assert only.decided_by == (
+        "jobs 9167m of 10 a pod (within tolerance; a value a pod keeps the 12 replicas of the target's status, "
+        "its spec has 10)"
+    )
+
+
+def test_a_value_per_pod_without_pods_is_no_number() -> None:
+    zero = hpa(metrics=[external("lag", averageValue="5")], minReplicas=0)
+    marked = {"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero", "message": "m"}
+    zero["status"] = {"currentReplicas": 0, "desiredReplicas": 0, "conditions": [marked]}
+    (only,) = hpa_report(read_dump([zero, deployment(0), external_list(lag="23")])).hpas
+    assert (only.current_replicas, only.desired_replicas) == (0, 4)
+    assert only.metrics[0].overflows
+    assert only.decided_by == (
+        "lag ? of 5 a pod (the target has 0 replicas, so there is no value a pod; "
+        "the status shows -9223372036854775808m)"
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kscale.objects.core import Taint, Toleration
 from kscale.objects.taints import first_untolerated, tolerates, tolerates_all
@@ -69,3 +71,42 @@ def test_comparing_operators(operator: str, bound: str, value: str, want: bool) 
     toleration, taint = tol("k", operator, bound), t("k", value)
     assert tolerates(toleration, taint, comparison_operators=True) is want
     assert not tolerates(toleration, taint)
+
+
+_WORDS = st.sampled_from(["", "a", "b"])
+_EFFECTS = st.sampled_from(["", "NoSchedule", "NoExecute", "PreferNoSchedule"])
+_VALUES = st.sampled_from(["", "1", "2", "05", "x"])
+_MANY_TOLERATIONS = st.lists(
+    st.builds(
+        Toleration,
+        key=_WORDS,
+        operator=st.sampled_from(["", "Equal", "Exists", "Lt", "Gt", "other"]),
+        value=_VALUES,
+        effect=_EFFECTS,
+    ),
+    min_size=9,
+    max_size=20,
+)
+_MANY_TAINTS = st.lists(st.builds(Taint, key=_WORDS, value=_VALUES, effect=_EFFECTS), min_size=9, max_size=20)
+
+
+@given(_MANY_TOLERATIONS, _MANY_TAINTS, st.booleans())
+def test_many_of_both_are_compared_as_few_are(
+    tolerations: list[Toleration], taints: list[Taint], compare: bool
+) -> None:
+    one_by_one = (
+        taint
+        for taint in taints
+        if taint.effect in ("NoSchedule", "NoExecute")
+        and not any(tolerates(item, taint, comparison_operators=compare) for item in tolerations)
+    )
+    assert first_untolerated(tolerations, taints, comparison_operators=compare) == next(one_by_one, None)
+
+
+def test_hundred_thousand_of_both_are_no_product() -> None:
+    """One by one these would be five thousand million comparisons."""
+    names = [str(number) for number in range(100_000)]
+    tolerations = [Toleration(key=name, operator="Exists") for name in reversed(names)]
+    taints = [Taint(key=name, effect="NoSchedule") for name in names]
+    assert tolerates_all(tolerations, taints)
+    assert first_untolerated(tolerations[1:], taints) == taints[-1]

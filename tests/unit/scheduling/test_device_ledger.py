@@ -111,6 +111,26 @@ def test_a_claim_that_several_pods_share() -> None:
     assert result.unmodelled == []
 
 
+@pytest.mark.parametrize("binds", [False, True])
+def test_a_device_of_all_nodes_may_bind_its_claim_to_the_first_one(binds: bool) -> None:
+    """Of the second pod there is room on the other node only."""
+    found: Json = {"bindsToNode": True} if binds else {}
+    everywhere = devices("all", found, allNodes=True)
+    del everywhere["spec"]["nodeName"]
+    world = snapshot(node("n1"), node("n2"), device_class(), everywhere, claim("a"))
+    large = {"cpu": "6"}
+    result = kscale.place(world, [pod("p0", "a", requests=large), pod("p1", "a", requests=large)])
+    first = result.placement["default/p0"]
+    other = {"n1": "n2", "n2": "n1"}[first]
+    assert result.placement == ({"default/p0": first} if binds else {"default/p0": first, "default/p1": other})
+    held = result.snapshot_after.informers.resource_claims["default", "a"].status.allocation
+    assert held is not None
+    terms = held.node_selector.node_selector_terms if held.node_selector is not None else []
+    assert [(each.key, each.values) for term in terms for each in term.match_fields] == (
+        [("metadata.name", [first])] if binds else []
+    )
+
+
 def test_a_shared_claim_has_so_many_consumers() -> None:
     busy = {"allocation": {"devices": {}}, "reservedFor": [{"uid": f"u{i}"} for i in range(254)]}
     world = snapshot(node("n"), claim("a", status=busy))

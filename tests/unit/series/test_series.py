@@ -135,9 +135,10 @@ def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
     (tmp_path / "usage.xls").write_bytes(b"")
     with pytest.raises(InputError, match=r"read from \.csv"):
         read(tmp_path / "usage.xls")
-    (tmp_path / "broken.csv.gz").write_bytes(b"no")
-    with pytest.raises(InputError, match="not gzip"):
-        read(tmp_path / "broken.csv.gz")
+    for damaged in (b"no", gzip.compress(CSV, mtime=0)[:10] + b"\x07" + bytes(99), gzip.compress(CSV, mtime=0)[:-12]):
+        (tmp_path / "broken.csv.gz").write_bytes(damaged)
+        with pytest.raises(InputError, match="not gzip"):
+            read(tmp_path / "broken.csv.gz")
 
 
 def test_events_are_counted_or_summed_by_bin() -> None:

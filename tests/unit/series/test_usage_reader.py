@@ -14,6 +14,7 @@ import pytest
 
 from kscale.errors import InputError
 from kscale.series import usage_csv
+from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageFiles, read_usage
 
 HEADER = "time,namespace,pod,container,cpu_cores,memory_bytes\n"
@@ -282,5 +283,37 @@ def test_what_cannot_be_read_does_not_depend_on_slices(
         path = tmp_path / name
         path.write_bytes(data)
         with pytest.raises(InputError, match=said) as found:
+            read(path)
+        assert str(path) in str(found.value)
+
+
+def matrix(*labels: dict[str, str], start: int = 0) -> bytes:
+    result = [{"metric": each, "values": [[start + 60 * i, "0.1"] for i in range(3)]} for each in labels]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+
+
+def test_series_of_one_core_each_are_named_by_the_label_that_differs(tmp_path: Path) -> None:
+    names = {"namespace": "shop", "pod": "web-0", "container": "app", "resource": "cpu"}
+    (tmp_path / "cores.json").write_bytes(matrix({**names, "cpu": "cpu00"}, {**names, "cpu": "cpu01"}))
+    (batch,) = read_usage(tmp_path / "cores.json")
+    text = "a container has several series at the same time, which differ in cpu: add them up"
+    assert batch.warnings == (f"{text} (sum by namespace, pod and container)",)
+
+
+def test_labels_of_old_kubelets_are_read(tmp_path: Path) -> None:
+    old = {"namespace": "shop", "pod_name": "web-0", "container_name": "app", "resource": "memory"}
+    both = {**old, "pod": "web-1", "container": "app"}
+    (tmp_path / "old.json").write_bytes(matrix(old, both))
+    (batch,) = read_usage(tmp_path / "old.json")
+    assert batch.keys == [SeriesKey("shop", "web-0", "app"), SeriesKey("shop", "web-1", "app")]
+    assert batch.warnings == ()
+
+
+def test_a_gzip_body_that_is_damaged(tmp_path: Path) -> None:
+    whole = gzip.compress(as_csv(some_rows(4000)).encode(), mtime=0)
+    for damaged in (whole[:10] + b"\x07" + bytes(99), whole[: len(whole) // 2] + bytes(99), whole[:-12]):
+        path = tmp_path / "damaged.csv.gz"
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="not readable as CSV: ") as found:
             read(path)
         assert str(path) in str(found.value)

@@ -11,7 +11,10 @@ import pytest
 import yaml
 
 from kscale import InputError
+from kscale.cli.commands.replay_decisions import _view as decisions_view
 from kscale.simulation import DecisionReplay, Scenario, build, read_decisions, replay_decisions
+from kscale.simulation.decisions import Decision
+from kscale.simulation.replaying import AutoscalerReplay
 from unit.cli.support import kscale
 from unit.simulation.test_simulation import ran, scenario
 from unit.simulation.test_skipping import HPA, STEPS, WEB
@@ -75,6 +78,34 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
         path.write_text(f'{{"at": "x", "by": "a", "action": "b", "arguments": {{}}}}\n{line}\n')
         with pytest.raises(InputError, match="line 2: no decision"):
             read_decisions(path)
+
+
+def test_the_number_that_differs_is_never_cut_off() -> None:
+    def decision(delta: int, action: str = "Patch", **more: Any) -> Decision:
+        labels = {f"example.com/a-rather-long-label-{i}": "and a rather long value of it" for i in range(9)}
+        arguments = {"kind": "Node", "patch": {"metadata": {"labels": labels}, "spec": {"delta": delta}}, **more}
+        return Decision(at="2026-05-04T00:05:30Z", by="a", action=action, arguments=arguments)
+
+    def texts(recorded: Decision | None, replayed: Decision | None) -> list[Any]:
+        each = AutoscalerReplay(
+            name="a", recorded=1, replayed=1, same=0, recorded_first=recorded, replayed_first=replayed
+        )
+        record = DecisionReplay(name="s", recorded=1, replayed=1, same=0, differs=True, autoscalers=[each])
+        return list(decisions_view(record).tables[0].rows[0])[-2:]
+
+    before, now = texts(decision(31), decision(32))
+    assert before.startswith("2026-05-04T00:05:30Z Patch kind=Node ")
+    assert before.endswith("... patch.spec.delta=31")
+    assert now.endswith("... patch.spec.delta=32")
+    assert max(map(len, (before, now))) < 250
+    before, now = texts(decision(31, reason="r" * 200), decision(31))
+    assert before.endswith(f"reason={'r' * 200}")
+    assert now.endswith("(without reason)")
+    alone, nothing = texts(decision(31), None)
+    assert (alone.endswith("'spec': {'delta': 31}}"), nothing) == (True, None)
+    before, now = texts(decision(31), decision(31, "Other"))
+    assert "'delta': 31" in before
+    assert "'delta': 31" in now
 
 
 def test_the_command(log: Path, tmp_path: Path) -> None:

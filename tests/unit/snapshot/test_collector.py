@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from weakref import ref
 
 import pytest
 
 import kscale
-from kscale.snapshot.collector import collector_at_ease
+from kscale.snapshot.collector import Ease, collector_at_ease
+
+pytestmark = pytest.mark.usefixtures("own_collector")
 
 
-@pytest.fixture(autouse=True)
-def thresholds() -> Iterator[None]:
-    before = gc.get_threshold()
-    yield
-    gc.set_threshold(*before)
+def test_a_round_that_somebody_has_abandoned_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the collector at ease until it is found in its cycle, which may be long after."""
+    gc.set_threshold(700, 11)
+    abandoned = collector_at_ease()
+    abandoned.__enter__()
+    assert gc.get_threshold()[0] == 200_000
+    monkeypatch.setattr("kscale.snapshot.collector._EASE", Ease())
+    gc.set_threshold(700, 11)
+    with collector_at_ease(500_000):
+        abandoned.__exit__(None, None, None)
+        assert gc.get_threshold()[:2] == (500_000, 11)
+    assert gc.get_threshold()[:2] == (700, 11)
 
 
 @pytest.mark.parametrize(("first", "meanwhile"), [(700, 200_000), (300_000, 300_000), (0, 0)])

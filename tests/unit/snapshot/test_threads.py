@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import kscale
+from kscale.errors import ConcurrentUseError
 
 
 @pytest.fixture
@@ -103,3 +105,81 @@ def test_an_estimate_that_fails_in_another_thread_ends_them_all(monkeypatch: pyt
             threads=2,
         )
     assert len(asked) <= 2
+
+
+class PausingPod:
+    """An object of a client library, whose data come when they may."""
+
+    def __init__(self, data: dict[str, Any], inside: threading.Event, go_on: threading.Event) -> None:
+        self._data, self._inside, self._go_on = data, inside, go_on
+
+    def to_dict(self) -> dict[str, Any]:
+        self._inside.set()
+        assert self._go_on.wait(20)
+        return self._data
+
+
+CALLS: dict[str, Callable[[kscale.Cluster], object]] = {
+    "apply": lambda cluster: cluster.apply(node("m")),
+    "apply_pods": lambda cluster: cluster.apply_pods([]),
+    "remove": lambda cluster: cluster.remove("Node", "n"),
+    "watched": lambda cluster: cluster.watched(b""),
+    "replace": lambda cluster: cluster.replace("Pod", []),
+    "relist": lambda cluster: cluster.relist("Pod").__enter__(),
+    "tidy": lambda cluster: cluster.tidy(),
+    "snapshot": lambda cluster: cluster.snapshot(),
+    "copy": lambda cluster: cluster.copy(),
+    "pickle": pickle.dumps,
+    "pod": lambda cluster: cluster.pod("d/p"),
+    "pod_index": lambda cluster: cluster.pod_index(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_second_thread_inside_a_cluster_is_an_error(name: str) -> None:
+    cluster, inside, go_on = kscale.Cluster([node("n"), pod("p", 100)]), threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(cluster.apply, PausingPod(pod("q", 100), inside, go_on))
+        assert inside.wait(20)
+        try:
+            with pytest.raises(ConcurrentUseError, match="another thread is using this cluster, which has one owner"):
+                CALLS[name](cluster)
+        finally:
+            go_on.set()
+        first.result()
+    assert cluster.keys("Pod") == ["d/p", "d/q"], "the first call went on, and the second changed nothing"
+    assert cluster.keys("Node") == ["n"]
+
+
+def test_a_cluster_may_be_handed_over_between_calls() -> None:
+    cluster = kscale.Cluster([node("n")])
+    for number in range(3):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(cluster.apply, pod(f"p{number}", 100)).result()
+        cluster.apply(pod(f"q{number}", 100))
+    assert pickle.loads(pickle.dumps(cluster)).copy().snapshot().counts["pending"] == 6
+
+
+@pytest.mark.usefixtures("eager_switching")
+def test_writers_that_ignore_the_rule_do_not_damage_the_sums() -> None:
+    cluster, refused = kscale.Cluster([node("n")]), [0]
+
+    def write(writer: int) -> None:
+        for number in range(150):
+            item = pod(f"w{writer}-{number % 10}", 10)
+            item["spec"]["nodeName"] = "n"
+            item["metadata"]["uid"] = f"{writer}-{number}"
+            try:
+                cluster.apply(item)
+                if number % 3 == 0:
+                    cluster.remove("Pod", f"d/w{writer}-{number % 10}")
+                cluster.snapshot()
+            except ConcurrentUseError:
+                refused[0] += 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert refused[0], "the threads met"
+    snapshot, fresh = cluster.snapshot(), kscale.Cluster(list(cluster)).snapshot()
+    assert snapshot.used["cpu"].tolist() == fresh.used["cpu"].tolist()
+    assert len(snapshot.placed) == len(fresh.placed)

@@ -15,9 +15,10 @@ import kscale
 from kscale import vpa
 from kscale.errors import InputError
 from kscale.objects.decode import from_dict
-from kscale.objects.vpa import VerticalPodAutoscalerCheckpoint
+from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
+from kscale.vpa.advice.manifests import patch_of
 from kscale.vpa.strategies import find_strategy
 from unit.cli.recommend.support import MIB, START, dump, rows
 
@@ -136,3 +137,239 @@ def test_threads_and_progress() -> None:
     report = vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")], progress=told.append, threads=3)
     assert told == [200, 400]
     assert report == vpa.recommend(items(), [batch(), batch(pod="web-5d4f8-other")])
+
+
+# -- owners of custom kinds ------------------------------------------------------------------------------------
+
+
+def owned_by(api_version: str, kind: str, *, direct: bool = False) -> list[dict[str, Any]]:
+    """The dump, with its Deployment owned by a custom resource, or (``direct``) the ReplicaSet in its place."""
+    objects = items()
+    reference = {"apiVersion": api_version, "kind": kind, "name": "top", "uid": "u", "controller": True}
+    if direct:
+        objects = objects[1:]
+    objects[0]["metadata"]["ownerReferences"] = [reference]
+    return objects
+
+
+def definition(group: str, kind: str, scale: dict[str, str] | None) -> dict[str, Any]:
+    versions = [{"name": "v1", "subresources": {} if scale is None else {"scale": scale}}]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.lower()}s.{group}"},
+        "spec": {"group": group, "names": {"kind": kind, "plural": f"{kind.lower()}s"}, "versions": versions},
+    }
+
+
+PATHS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+
+
+def test_an_owner_without_a_scale_leaves_the_deployment_topmost() -> None:
+    objects = owned_by("example.com/v1", "Gateway")
+    report = vpa.recommend(objects, [batch()])
+    (one,) = report.containers
+    assert (one.workload, one.cpu.target) == ("Deployment/web", 126)
+    assert report.notes == ["the input has no CustomResourceDefinition of Gateway.example.com: taken to have no scale"]
+    report = vpa.recommend([*objects, definition("example.com", "Gateway", None)], [batch()])
+    assert [(each.workload, each.cpu.target) for each in report.containers] == [("Deployment/web", 126)]
+    assert report.notes == []
+
+
+def test_an_owner_with_a_scale_is_the_workload() -> None:
+    objects = [*owned_by("example.com/v1", "Gateway"), definition("example.com", "Gateway", PATHS)]
+    report = vpa.recommend(objects, [batch()])
+    assert [(each.workload, each.cpu.target, each.pods) for each in report.containers] == [("Gateway/top", 126, 1)]
+    assert report.notes == ["the input has no Gateway.example.com shop/top, which owns others"]
+
+
+ROLLOUT = {
+    "apiVersion": "argoproj.io/v1alpha1",
+    "kind": "Rollout",
+    "metadata": {"name": "top", "namespace": "shop"},
+    "spec": {"replicas": 1, "template": dump()["items"][0]["spec"]["template"]},
+    "status": {"selector": "app=web"},
+}
+
+
+def test_a_rollout_is_a_workload() -> None:
+    objects = owned_by("argoproj.io/v1alpha1", "Rollout", direct=True)
+    for more in ([], [ROLLOUT]):
+        report = vpa.recommend([*objects, *more], [batch(), batch(pod="web-5d4f8-bcdfg")])
+        assert [(each.workload, each.pods, each.samples) for each in report.containers] == [("Rollout/top", 1, 400)]
+    target = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "top"}
+    body = {"metadata": {"name": "mine", "namespace": "shop"}, "spec": {"targetRef": target}}
+    own = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", **body}
+    (one,) = vpa.recommend([*objects, ROLLOUT, own], [batch()]).containers
+    assert (one.vpa, one.implied, one.cpu.target) == ("mine", False, 126)
+    broken = {**ROLLOUT, "status": {}}
+    report = vpa.recommend([*objects, broken, own], [batch()])
+    assert report.containers == []
+    assert any("has an empty selector for scale sub-resource" in note for note in report.notes)
+
+
+def test_pods_of_a_clone_set_belong_to_it() -> None:
+    (pod,) = items()[2:]
+    reference = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "top", "controller": True}
+    pod["metadata"]["ownerReferences"] = [{**reference, "uid": "u"}]
+    (one,) = vpa.recommend([pod], [batch()]).containers
+    assert (one.workload, one.container, one.cpu.target) == ("CloneSet/top", "app", 126)
+
+
+def test_a_new_pod_below_a_custom_owner_is_patched_or_the_reason_is_told() -> None:
+    objects = [*owned_by("example.com/v1", "Gateway")]
+    cluster = kscale.load(objects)
+    body = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+        "status": {"recommendation": {"containerRecommendations": [{"containerName": "app", "target": {"cpu": "2"}}]}},
+    }
+    (pod,) = cluster.pods()
+    own = from_dict(body, VerticalPodAutoscaler)
+    admitted = vpa.admit_pod(pod, [own], controllers=vpa.controllers_of(cluster))
+    assert [each.value for each in admitted.patches if each.path.endswith("requests/cpu")] == ["2"]
+    assert admitted.diagnostics == []
+    unknown = vpa.admit_pod(pod, [own], controllers=vpa.Controllers(cluster))
+    assert unknown.patches == []
+    text = "Failed to get parent controller for pod shop/web-5d4f8-abcde: unhandled targetRef example.com/v1 / Gateway"
+    assert unknown.diagnostics == [f'{text} / top, last error no matches for kind "Gateway" in group "example.com"']
+
+
+# -- patches ---------------------------------------------------------------------------------------------------
+
+
+def limited(limits: dict[str, str], policy: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    objects = items()
+    for item in objects:
+        spec = item["spec"].get("template", item)["spec"]
+        spec["containers"][0]["resources"] = {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": limits}
+    if policy is not None:
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        policies = {"containerPolicies": [{"containerName": "*", **policy}]}
+        body = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"targetRef": target}}
+        body["spec"]["resourcePolicy"] = policies
+        objects.append({"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", **body})
+    return objects
+
+
+def patch(objects: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    document = patch_of(vpa.recommend(objects, [batch()], **more).containers)
+    assert document is not None
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    resources: dict[str, Any] = container["resources"]
+    return resources
+
+
+def test_limits_of_a_patch_follow_requests() -> None:
+    assert patch(limited({"cpu": "100m", "memory": "100Mi"})) == {
+        "requests": {"cpu": "126m", "memory": "380258472"},
+        "limits": {"cpu": "252m", "memory": "380258472"},
+    }
+    assert patch(limited({})) == {"requests": {"cpu": "126m", "memory": "380258472"}}
+
+
+def test_a_patch_of_requests_only_keeps_below_limits() -> None:
+    only = {"controlledValues": "RequestsOnly"}
+    assert patch(limited({"cpu": "100m", "memory": "1Gi"}, only)) == {
+        "requests": {"cpu": "100m", "memory": "380258472"}
+    }
+
+
+def test_a_default_limit_counts_as_the_pods() -> None:
+    limits = {"type": "Container", "default": {"cpu": "100m"}}
+    ranged = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "shop"}}
+    ranged["spec"] = {"limits": [limits]}
+    assert patch([*limited({}), ranged])["limits"] == {"cpu": "252m"}
+    only = {"controlledValues": "RequestsOnly"}
+    assert patch([*limited({}, only), ranged])["requests"]["cpu"] == "100m"
+
+
+def test_limits_of_a_strategy_are_not_below_requests() -> None:
+    resources = patch(limited({"cpu": "60m", "memory": "100Mi"}), strategy=find_strategy("percentile"))
+    assert resources["requests"]["cpu"] == "100m"
+    assert resources["limits"]["cpu"] == "120m"  # the strategy has none: in proportion
+
+
+def test_a_custom_workload_has_no_patch() -> None:
+    report = vpa.recommend([*owned_by("argoproj.io/v1alpha1", "Rollout", direct=True), ROLLOUT], [batch()])
+    assert patch_of(report.containers) is None
+
+
+# -- what is said of a container -------------------------------------------------------------------------------
+
+
+def scaled_by(cpu_or_memory: str, *, keda: bool, paused: bool = False) -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    metadata: dict[str, Any] = {"name": "web", "namespace": "shop"}
+    if keda:
+        if paused:
+            metadata["annotations"] = {"autoscaling.keda.sh/paused": "true"}
+        triggers = [{"type": cpu_or_memory, "metricType": "Utilization", "metadata": {"value": "60"}}]
+        spec: dict[str, Any] = {"scaleTargetRef": {"name": "web"}, "triggers": triggers}
+        return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": metadata, "spec": spec}
+    resource = {"name": cpu_or_memory, "target": {"type": "Utilization", "averageUtilization": 60}}
+    spec = {"scaleTargetRef": target, "maxReplicas": 5, "metrics": [{"type": "Resource", "resource": resource}]}
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize("keda", [False, True])
+def test_an_hpa_is_detected_for_the_resources_that_change(keda: bool) -> None:
+    memory_only = {"controlledResources": ["memory"]}
+    for resource, detected in (("cpu", []), ("memory", ["HPA detected"])):
+        (one,) = vpa.recommend([*limited({}, memory_only), scaled_by(resource, keda=keda)], [batch()]).containers
+        assert one.info == detected
+    (one,) = vpa.recommend([*items(), scaled_by("cpu", keda=keda)], [batch()]).containers
+    assert one.info == ["HPA detected"]
+
+
+def test_a_paused_object_scales_nothing() -> None:
+    (one,) = vpa.recommend([*items(), scaled_by("cpu", keda=True, paused=True)], [batch()]).containers
+    assert one.info == []
+
+
+def test_a_container_that_was_killed_is_not_well_with_less_memory() -> None:
+    objects = items()
+    ended = {"reason": "OOMKilled", "finishedAt": "2026-01-05T01:00:00Z", "startedAt": "2026-01-05T00:00:00Z"}
+    objects[2]["status"]["containerStatuses"] = [{"name": "app", "lastState": {"terminated": ended}}]
+    objects[2]["spec"]["containers"][0]["resources"]["requests"]["memory"] = "60Mi"
+    small = batch()
+    small.memory[:] = 10 * MIB  # type: ignore[index]  # the batch has memory
+    options = vpa.RecommenderOptions(pod_recommendation_min_memory_mb=50)
+    (one,) = vpa.recommend(objects, [small], options=options).containers
+    assert one.memory.target is not None
+    assert one.memory.target > 60 * MIB  # upstream counts the kill as a peak above the request
+    assert one.memory.severity == "ok"
+    policy = {"maxAllowed": {"memory": "55Mi"}}
+    (one,) = vpa.recommend([*objects, *limited({}, policy)[3:]], [small], options=options).containers
+    assert (one.memory.severity, one.severity) == ("critical", "critical")
+    assert one.info == ["OOM", "memory capped", "less memory than when killed"]
+
+
+def test_a_target_below_what_was_used_is_not_good() -> None:
+    (one,) = vpa.recommend(limited({}, {"maxAllowed": {"cpu": "60m"}}), [batch()]).containers
+    assert (one.cpu.target, one.cpu.uncapped_target) == (60, 126)
+    assert one.cpu.severity == "warning"  # 10 millicores more than today would be good
+    assert one.info == ["CPU capped"]
+    quality = vpa.advice.with_quality(
+        vpa.recommend(limited({}, {"maxAllowed": {"cpu": "60m"}}), [batch()]), "burstable"
+    )
+    assert quality.containers[0].cpu.severity == "warning"
+
+
+def test_a_vpa_without_its_target_is_told_as_such() -> None:
+    body = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone"}},
+    }
+    own = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", **body}
+    saved = {
+        "metadata": {"name": "web-app", "namespace": "shop"},
+        "spec": {"vpaObjectName": "web", "containerName": "app"},
+        "status": {"version": "v3"},
+    }
+    checkpoint = from_dict(saved, VerticalPodAutoscalerCheckpoint)
+    report = vpa.recommend([*items(), own], [batch()], checkpoints=[checkpoint])
+    text = "VerticalPodAutoscaler shop/web: its target Deployment/gone is no workload of the input"
+    assert report.notes == [text]
+    report = vpa.recommend(items(), [batch()], checkpoints=[checkpoint])
+    assert report.notes == ["cannot load checkpoint to missing VPA object shop/web"]

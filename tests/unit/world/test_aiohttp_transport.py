@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ import trustme
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.access import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, proxy_of
-from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, ServerLimits
 
 AUTHORITY = trustme.CA()
 CERTIFICATE = AUTHORITY.issue_cert("kubernetes.default")
@@ -270,6 +271,53 @@ def test_every_member_is_decompressed_wherever_they_are_cut() -> None:
         assert b"".join(streamed([data[:at], data[at:]])) == b"".join(LINES), at
     assert b"".join(streamed([data[i : i + 1] for i in range(len(data))])) == b"".join(LINES)
     assert b"".join(streamed([gzip.compress(line) for line in LINES])) == b"".join(LINES)
+
+
+LIMITS = ServerLimits(response_bytes=1 << 20, header_bytes=1024, request_seconds=0.5)
+
+
+def over_the_limit(*pieces: bytes, hangs: bool = False) -> ConnectionFailedError:
+    """What the transport says of a response that is sent in pieces; ``hangs``: and never ends."""
+
+    class Slow(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(ConnectionError, asyncio.CancelledError):  # the client has had enough
+                await reader.readuntil(b"\r\n\r\n")
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                if hangs:
+                    await reader.read()
+            writer.close()
+
+    async def main() -> None:
+        async with Slow(tls=False) as server:
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={}, limits=LIMITS)
+            try:
+                await transport.call(GET)
+            finally:
+                await transport.close()
+
+    with pytest.raises(ConnectionFailedError) as error:
+        asyncio.run(main())
+    return error.value
+
+
+def test_a_response_beyond_the_limits_is_a_failed_request() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    endless = over_the_limit(chunked, *[b"10000\r\n" + bytes(1 << 16) + b"\r\n"] * 1000)
+    assert (endless.kind, "1,048,576 bytes" in endless.message) == ("too large", True)
+    bomb = gzip.compress(bytes(200 << 20), 1)
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n".encode()
+    assert over_the_limit(head, bomb).kind == "too large"
+    assert over_the_limit(b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 5000 + b"\r\n\r\n").kind == "too large"
+    assert over_the_limit(b"HTTP/1.1 200 OK\r\n" + b"X-Many: a\r\n" * 5000 + b"\r\n").kind == "too large"
+
+
+def test_a_response_that_does_not_come_to_its_end_is_a_failed_request() -> None:
+    half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
+    for pieces in ((), (b"HTTP/1.1 200 OK\r\n",), (half,)):
+        assert over_the_limit(*pieces, hangs=True).kind == "timeout"
 
 
 def test_a_stream_that_breaks() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from kscale.effects import SECOND
 from kscale.world.kubernetes.client import Client, RequestFailedError, pause_before_retry
-from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.status import error_of
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, ServerLimits, Stream
 from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 
 T0 = 1_800_000_000 * SECOND
@@ -234,3 +236,68 @@ def test_a_watch_whose_connection_breaks_before_it_begins_is_an_empty_one() -> N
 def test_what_breaks_while_it_is_read_is_the_reader_s() -> None:
     seen, sent, left = watched(FakeStream(Answer(200, {}, b"abc"), then=RESET))
     assert (seen, len(sent), left) == (RESET, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("header", "pause"),
+    [
+        ("5", 5), ("+5", 5), ("-5", 0), ("0", 0), ("--1", None), ("+-5", None), ("9" * 400, None), ("9" * 5000, None),
+        ("", None), ("1.5", None), ("soon", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("31", 30),
+        ("9223372036854775807", 30), ("-9223372036854775808", 0),
+    ],
+)  # fmt: skip
+def test_a_retry_after_of_any_kind_is_bounded(header: str, pause: int | None) -> None:
+    assert pause_before_retry(GET, after(429, header), 1) == pause
+    answer = error_of(GET, after(503, header))
+    assert (answer.code, answer.reason) == (503, "ServiceUnavailable")
+    assert pause_before_retry(GET, after(429, "31"), 1, limits=ServerLimits(retry_seconds=60)) == 31
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "1e3", '"5"', "{}", "-2147483649"])
+def test_a_status_with_odd_numbers_is_none(number: str) -> None:
+    """As Go cannot decode it, the HTTP status says what happened."""
+    for body in (
+        f'{{"kind":"Status","code":{number}}}',
+        f'{{"kind":"Status","details":{{"retryAfterSeconds":{number}}}}}',
+    ):
+        error = error_of(GET, Answer(503, {}, body.encode()))
+        assert (error.code, error.reason, error.retry_after) == (503, "ServiceUnavailable", None)
+
+
+def test_failures_are_counted_by_reason() -> None:
+    seen: list[str] = []
+
+    async def main(clock: VirtualClock) -> None:
+        client = Client(Script(clock, after(429, "1"), RESET, OK), clock, qps=-1)
+        client.observe = lambda observation: seen.append(observation.labels["reason"])
+        await client.call(GET)
+
+    run_in_virtual_time(main, now=T0)
+    assert seen == ["throttled", "reset"]
+
+
+@pytest.mark.parametrize(
+    "apis",
+    [
+        "[]", "5", "null", '"x"', "[" * 2000, '{"groups":5}', '{"groups":[5]}', '{"groups":[{"versions":[5]}]}',
+        '{"groups":[{"versions":[{"groupVersion":5}]}]}', '{"groups":[{"versions":[{"groupVersion":"a/b/c"}]}]}',
+        '{"groups":[{"preferredVersion":[]}]}', '{"groups":' + '[{"a":' * 1500 + "1" + "}]" * 1500 + "}", "<html>", "",
+        '{"kind":"APIGroupDiscoveryList","items":5}',
+        '{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"resources":5}]}]}',
+        '{"kind":5,"resources":[{"name":5}]}', '{"groupVersion":"a/b/c/d","resources":[]}',
+    ],
+)  # fmt: skip
+def test_discovery_of_any_shape_is_a_failed_request(apis: str) -> None:
+    async def main(clock: VirtualClock) -> None:
+        client = Client(Script(clock, *[Answer(200, {}, apis.encode())] * 8), clock, qps=-1)
+        resources = Resources(client)
+        for ask in (
+            lambda: resources.of_name("widgets.example.org"),
+            lambda: resources.of_kind("Widget", "example.org/v1"),
+            resources.mapper,
+            lambda: resources.serves("example.org/v1"),
+        ):
+            with suppress(RequestFailedError):
+                await ask()
+
+    run_in_virtual_time(main, now=T0)

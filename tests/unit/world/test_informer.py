@@ -18,7 +18,7 @@ from kscale.world.kubernetes.informer import Informer
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.sinks import ObjectSink
-from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.kubernetes.transport import Answer, Call, ServerLimits
 from kscale.world.protocols import Change, Clock, Watch
 from kscale.world.simulated.patches import merge
 from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
@@ -394,6 +394,86 @@ def test_what_cannot_be_read_is_left_out() -> None:
             assert set(followed.names) == {"a"}
             await api.create("pods", pod("b"))
             await until(lambda: set(followed.names) == {"a", "b"})
+
+    against_fake(case)
+
+
+def test_a_line_without_end_is_not_collected() -> None:
+    """The limit holds before the first line end, too; the watch is closed, and the list begins anew."""
+    endless = b'{"type":"ADDED","object":{"metadata":{"name":"' + b"a" * (1 << 16)
+
+    async def case(api: FakeApi) -> None:
+        api.client.limits = ServerLimits(line_bytes=1 << 18)
+        await api.create("pods", pod("a"))
+        async with following(api, streaming=False) as followed:
+            await api.create("pods", pod("b"))
+            await until(lambda: set(followed.names) == {"a", "b"})
+            (watch,) = api.server.watches
+            read = watch.reads
+            for _ in range(64):
+                watch.queue.put_nowait(endless)
+                await asyncio.sleep(0)
+            await until(lambda: watch not in api.server.watches)
+            assert watch.reads - read <= 8
+            await api.create("pods", pod("c"))
+            await until(lambda: set(followed.names) == {"a", "b", "c"})
+
+    against_fake(case)
+
+
+def test_a_watch_that_the_server_does_not_end_is_ended() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        async with following(api) as followed:
+            (watch,) = api.server.watches
+            watch.wants = lambda _: False  # nothing comes any more
+            await api.create("pods", pod("b"))
+            await until(lambda: set(followed.names) == {"a", "b"}, seconds=700)
+
+    against_fake(case)
+
+
+def test_a_list_that_goes_on_with_the_same_page_fails() -> None:
+    async def case(api: FakeApi) -> None:
+        same = {"kind": "PodList", "metadata": {"resourceVersion": "1", "continue": "again"}, "items": [pod("x")]}
+        api.server.fault = lambda call: Answer(200, {}, json.dumps(same).encode())
+        sink = ObjectSink(PODS, lambda change: None)
+        reflector = Reflector(streaming=False)
+        informer = Informer(api.client, Resources(api.client), PODS, sink, api.clock, reflector=reflector)
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(1)
+        assert len(api.server.calls) <= 4
+        assert "the same page" in str(informer.last_error)
+        api.server.fault = lambda call: None
+        await until(lambda: informer.synced)
+        task.cancel()
+        await asyncio.wait([task])
+
+    against_fake(case)
+
+
+def test_skipped_objects_and_failed_watches_are_counted() -> None:
+    counts: dict[str, float] = {}
+
+    def observe(seen: Observation) -> None:
+        counts[seen.name] = counts.get(seen.name, 0) + seen.value
+
+    async def case(api: FakeApi) -> None:
+        bad = pod("bad")
+        bad["spec"]["containers"] = 5
+        await api.create("pods", bad)
+        sink = ObjectSink(PODS, lambda change: None)
+        informer = Informer(api.client, Resources(api.client), PODS, sink, api.clock, observe=observe)
+        task = asyncio.create_task(informer.run())
+        await until(lambda: informer.synced)
+        assert counts["kscale_unreadable_objects_total"] == 1
+        (watch,) = api.server.watches
+        watch.queue.put_nowait(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":5}}}\n')
+        await until(lambda: counts.get("kscale_watch_failures_total", 0) == 1)
+        await api.create("pods", pod("a"))
+        await until(lambda: "default/a" in sink.objects)
+        task.cancel()
+        await asyncio.wait([task])
 
     against_fake(case)
 

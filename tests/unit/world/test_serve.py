@@ -18,11 +18,12 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from kscale import InputError
-from kscale.effects import Metric, Observation
-from kscale.world.serve.app import Server, endpoints, parse_address
+from kscale.effects import SECOND, Metric, Observation
+from kscale.world.serve.app import ConnectionLimits, Server, endpoints, parse_address
 from kscale.world.serve.metrics import MetricStore, UnknownMetricError
 from kscale.world.serve.snapshotz import SnapshotDesk, redacted
 from kscale.world.serve.tls import ReloadingContext
+from kscale.world.serve.webhook import ANY_PATH, admission_webhook
 
 AUTHORITY = trustme.CA()
 
@@ -74,13 +75,16 @@ def test_every_kind_of_metric() -> None:
         "# HELP seconds ",
         "# TYPE seconds histogram",
         'seconds_bucket{function="main",le="0.1"} 3.0',
-        'seconds_bucket{function="main",le="1.0"} 4.0',
-        'seconds_bucket{function="main",le="10.0"} 6.0',
+        'seconds_bucket{function="main",le="1"} 4.0',
+        'seconds_bucket{function="main",le="10"} 6.0',
         'seconds_bucket{function="main",le="+Inf"} 7.0',
         'seconds_count{function="main"} 7.0',
         'seconds_sum{function="main"} 106.65',
         "# HELP quantile_seconds ",
         "# TYPE quantile_seconds summary",
+        'quantile_seconds{function="main",quantile="0.5"} 0.25',
+        'quantile_seconds{function="main",quantile="0.9"} 0.5',
+        'quantile_seconds{function="main",quantile="0.99"} 0.5',
         'quantile_seconds_count{function="main"} 2.0',
         'quantile_seconds_sum{function="main"} 0.75',
     ]
@@ -98,11 +102,49 @@ def test_a_counter_counts_on_from_any_number() -> None:
     assert "n_total 5.5" in text(made)
 
 
+QUANTILES = [("0.5", 0.5), ("0.9", 2.0), ("0.99", 2.0)]
+
+
+def test_quantiles_are_of_the_last_hour() -> None:
+    """As component-base has them by default: 0.5, 0.9 and 0.99, and no number where nothing was observed."""
+    now = [0]
+    metrics = [Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h")]
+    made = MetricStore(metrics, process=False, now=lambda: now[0])
+    for minute in range(100):
+        now[0] = minute * 60 * SECOND
+        made.observe([Observation(name="h", value=float(minute), labels={"a": "x"})])
+    found = dict(line.rsplit(" ", 1) for line in text(made) if line.startswith("s{"))
+    assert [*found.values()] == ["69.0", "93.0", "99.0"]  # of 40 to 99
+    now[0] += 3600 * SECOND
+    assert [line.rsplit(" ", 1)[1] for line in text(made) if line.startswith("s{")] == ["NaN"] * 3
+    assert text(made)[-2:] == ['s_count{a="x"} 100.0', 's_sum{a="x"} 4950.0']
+
+
+def test_a_histogram_with_bounds_below_zero_has_a_sum_and_a_count() -> None:
+    """Differences may be negative (``vpa_quality_relative_recommendation_changes``)."""
+    made = store(Metric("changes", "histogram", (), (-1.0, -0.0025, 0.0, 2.5, 1e6)))
+    made.observe([Observation(name="changes", value=value) for value in (-0.5, 0.0, 3.0)])
+    assert text(made)[2:] == [
+        'changes_bucket{le="-1"} 0.0',
+        'changes_bucket{le="-0.0025"} 1.0',
+        'changes_bucket{le="0"} 2.0',
+        'changes_bucket{le="2.5"} 2.0',
+        'changes_bucket{le="1e+06"} 3.0',
+        'changes_bucket{le="+Inf"} 3.0',
+        "changes_count 3.0",
+        "changes_sum 2.5",
+    ]
+    exposed = made.exposition("application/openmetrics-text; version=1.0.0")
+    assert "openmetrics" in exposed[1]
+    assert b'changes_bucket{le="0.0"} 2.0' in exposed[0]
+
+
 def test_a_summary_of_what_another_observes() -> None:
     made = store(Metric("h", "histogram", ("a",), (1.0,)), Metric("s", "summary", ("a",), of="h"))
     assert text(made) == []
     made.observe([Observation(name="h", value=value, labels={"a": "x"}) for value in (0.5, 2.0)])
     assert text(made)[-2:] == ['s_count{a="x"} 2.0', 's_sum{a="x"} 2.5']
+    assert text(made)[-5:-2] == [f's{{a="x",quantile="{share}"}} {value}' for share, value in QUANTILES]
     with pytest.raises(ValueError, match="s is of t, which is not described"):
         store(Metric("s", "summary", of="t"))
 
@@ -421,3 +463,146 @@ def test_no_certificate_to_begin_with(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("no PEM")
     with pytest.raises(InputError, match="there is no certificate in it"):
         ReloadingContext(str(paths[0]), str(paths[1]), client_ca=str(tmp_path / "ca"))
+
+
+# -- connections that keep a server waiting --------------------------------------------------------------------------
+
+
+def connected(main: Callable[[int], Awaitable[Any]], handlers: dict[str, Any], limits: ConnectionLimits) -> None:
+    """Run ``main`` with the port of a server with these limits."""
+
+    async def run() -> None:
+        async with Server(handlers, "127.0.0.1:0", limits=limits) as server, asyncio.timeout(30):
+            await main(server.port)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a", b"GET /"])
+def test_a_connection_without_a_whole_request_is_closed(sent: bytes) -> None:
+    async def main(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+
+    connected(main, {}, ConnectionLimits(read_timeout=0.1))
+
+
+def test_an_idle_connection_is_closed() -> None:
+    async def main(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /health-check HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = await reader.read()  # until the server closes
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert answer.endswith(b"OK")
+        writer.close()
+
+    connected(main, endpoints(), ConnectionLimits(idle_timeout=0.1))
+
+
+def test_no_more_connections_than_allowed_and_the_next_one_waits() -> None:
+    async def main(port: int) -> None:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        late_reader, late = await asyncio.open_connection("127.0.0.1", port)  # the kernel takes it
+        late.write(b"GET /health-check HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answer = asyncio.create_task(late_reader.read())
+        for reader, writer in held:
+            writer.write(b"GET /health-check HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await reader.readuntil(b"\r\n\r\nOK")
+        assert not answer.done()
+        held[0][1].close()
+        assert (await answer).startswith(b"HTTP/1.1 200 OK\r\n")
+        for writer in (held[1][1], late):
+            writer.close()
+
+    connected(main, endpoints(), ConnectionLimits(connections=2))
+
+
+def test_a_client_that_does_not_read_its_answer_is_dropped() -> None:
+    ended = asyncio.Event()
+
+    async def large(request: Any) -> Any:
+        response = aiohttp.web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 2**20)
+        finally:
+            ended.set()
+
+    async def main(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await ended.wait()
+        writer.close()
+
+    connected(main, {"/": large}, ConnectionLimits(read_timeout=0.1))
+
+
+def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
+    AUTHORITY.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "pem"))
+
+    async def main() -> None:
+        tls = ReloadingContext(str(tmp_path / "pem"), str(tmp_path / "pem"))
+        limits = ConnectionLimits(connections=1, read_timeout=0.1)
+        async with Server({}, "127.0.0.1:0", tls=tls, limits=limits) as server, asyncio.timeout(30):
+            for _ in range(3):  # each gives its place back
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                assert await reader.read() == b""
+                writer.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_answered_with_400_and_one_line_of_the_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def main(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert (await reader.read()).split(b" ")[1] == b"400"
+        writer.close()
+
+    with caplog.at_level("DEBUG", logger="kscale"):
+        connected(main, endpoints(), ConnectionLimits(read_timeout=5.0))
+    records = [record for record in caplog.records if record.name.startswith("kscale")]
+    assert [record.getMessage().partition(":")[0] for record in records] == ["a request that cannot be read"]
+    assert [(record.exc_info, "\n" in record.getMessage()) for record in records] == [(None, False)]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_compressed_body_is_handed_over_as_it_is() -> None:
+    async def echo(request: Any) -> Any:
+        return aiohttp.web.Response(body=await request.read())
+
+    async def main(ask: Ask) -> None:
+        status, body, _ = await ask("/", "POST", data=b"no gzip", headers={"Content-Encoding": "gzip"})
+        assert (status, body) == (200, "no gzip")
+
+    served(main, {"/": echo})
+
+
+def test_a_body_that_does_not_come_is_given_up() -> None:
+    refusals: list[str] = []
+
+    async def review(body: bytes, _: float) -> bytes:
+        return body
+
+    async def main(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+    handler = admission_webhook(review, refused=lambda why, _: refusals.append(why), read_timeout=0.1)
+    connected(main, {ANY_PATH: handler}, ConnectionLimits(read_timeout=5.0))
+    assert refusals == ["the body did not arrive in time"]

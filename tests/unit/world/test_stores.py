@@ -12,7 +12,7 @@ import pytest
 
 import kscale
 from kscale.drivers.live import Live, drive
-from kscale.effects import Get, List, Moment, Outcome, Progress, Steps
+from kscale.effects import Get, List, Moment, Outcome, Progress, ReadStores, Steps
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.stores import KubernetesStores
 from kscale.world.protocols import Change, Watch
@@ -112,6 +112,7 @@ def test_nothing_is_decided_on_half_a_list() -> None:
         watches = (Watch(kind="Pod", api_version="v1"),)
         async with storing(api, watches=watches) as stores, Live(nothing, api.clock) as live:
             driving = asyncio.create_task(drive(driver, stores, live, api.clock))
+            performer = Performer(api.client, api.clock, stores=stores)
             await asyncio.sleep(3)
             async with api.away():
                 for i in range(1200):
@@ -129,7 +130,10 @@ def test_nothing_is_decided_on_half_a_list() -> None:
             api.server.fault = fault
             await until(lambda: bool(api.server.pages) or not stores.settled)
             assert not stores.settled
+            again = ReadStores(lambda stores: len(stores.snapshot().pending))
+            assert (await performer(again)).value is None
             await until(lambda: stores.settled)
+            assert (await performer(again)).value == 1200
             await asyncio.sleep(3)
             live.scope.cancel()
             await driving

@@ -17,6 +17,10 @@
 
 namespace kscale {
 
+// What is nested more deeply than this has to be read otherwise: who decodes an object refuses one that is too deep.
+constexpr std::size_t kDeepest = 200;
+constexpr std::size_t kAllLevels = std::size_t{1} << 20;
+
 // The bucket of a rule's keys that a key is in.
 inline int bucket_of(std::string_view key) {
   const auto first = static_cast<unsigned char>(key.front());
@@ -89,13 +93,16 @@ struct ProjectedValue {
 
   // A value that is not kept.
   bool skip() {
+    std::size_t deepest = 0;
     if (learnt == nullptr) {
       const char* start = in.p;
-      if (!in.skip()) return false;
-      if (numbered && (*start == '{' || *start == '[') && repeats(start, kMaxJsonDepth)) odd = true;
-      return true;
+      if (!in.skip([](const char*, const char*) {}, deepest)) return false;
+      if (numbered && (*start == '{' || *start == '[') && repeats(start, kAllLevels)) odd = true;
+    } else if (!in.skip([this](const char* from, const char* to) { note(from, to, false); }, deepest)) {
+      return false;
     }
-    return in.skip([this](const char* from, const char* to) { note(from, to, false); });
+    if (deepest > kDeepest) odd = true;
+    return true;
   }
 
   // Whether a key comes twice in what begins there and was read up to here.

@@ -66,7 +66,6 @@ bool repeats_a_key(const char* data, std::size_t size, std::size_t levels) {
     in.space();
     if (in.p == in.end) return false;
     if (*in.p == '{' || *in.p == '[') {
-      if (stack.size() == kMaxJsonDepth) return false;
       const char close = *in.p == '{' ? '}' : ']';
       ++in.p;
       if (!in.peek(close)) {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kscale.ca.capacity_buffers.buffer_events import buffer_events
 from kscale.ca.capacity_buffers.conditions import ACTIVE_STRATEGY
-from kscale.ca.capacity_buffers.injection import BufferPods, buffer_pods_steps
+from kscale.ca.capacity_buffers.injection import BufferPods, buffer_pods_steps, place_buffer_pods
 from kscale.ca.capacity_buffers.reconciling import reconcile_steps
 from kscale.ca.capacity_buffers.replicas import CapacityBufferError, buffer_replicas
 from kscale.ca.capacity_buffers.resource_quotas import AllocatedQuotas, allocate_quotas
@@ -24,6 +24,7 @@ __all__ = [
     "buffer_events",
     "buffer_pods_steps",
     "buffer_replicas",
+    "place_buffer_pods",
     "reconcile_steps",
     "translate",
 ]

@@ -6,16 +6,25 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.capacity_buffers.conditions import ACTIVE_STRATEGY, PROVISIONING, READY, marked, missing_template
-from kscale.effects import Moment, Progress, StepsOf, WriteStatus
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.expendable import without_expendable
+from kscale.ca.pod_lists.split import split
+from kscale.ca.pod_lists.waiting import WaitingPods
+from kscale.ca.simulated import without_uncounted_pods
+from kscale.effects import Moment, Progress, StepsOf, WriteStatus, as_if_done, moment
 from kscale.objects.capacity_buffers import CapacityBuffer
 from kscale.objects.conditions import find, is_true
 from kscale.objects.core import Pod, PodStatus, PodTemplate, PodTemplateSpec
 from kscale.objects.meta import ObjectMeta, OwnerReference
+from kscale.scheduling.place import place
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["BufferPods", "buffer_pods_steps"]
+__all__ = ["BufferPods", "buffer_pods_steps", "place_buffer_pods"]
 
 _API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
 
@@ -44,7 +53,7 @@ def buffer_pods_steps(
     ``templates`` by ``namespace/name``. A buffer counts if its strategy is among ``strategies``, if it is ready or
     provided already, and if its template has not changed since; a status that could not be written stops nothing.
     """
-    p, found = Progress(now), BufferPods()
+    p, found = Progress(moment(now)), BufferPods()
     for buffer in buffers:
         status = buffer.status
         if status.provisioning_strategy not in strategies or not _wanted(buffer) or _changed(buffer, templates):
@@ -65,6 +74,25 @@ def buffer_pods_steps(
             found.buffers[pod.metadata.uid] = buffer
         yield from _write(p, marked(buffer, PROVISIONING, True, "FakePodsInjected", p.now), found)
     return found
+
+
+def place_buffer_pods(
+    snapshot: Snapshot, *, now: Moment, options: AutoscalingOptions, profile: SchedulerProfile | None = None
+) -> Snapshot:
+    """Return the snapshot with the pods of capacity buffers on the nodes where they fit.
+
+    A loop does so before its scale-down: unschedulable pods find a place first, then those of buffers, by priority.
+    What fits nowhere is left out.
+    """
+    informers = snapshot.informers
+    found = as_if_done(buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=now), now=now).value
+    counted = without_uncounted_pods(snapshot, options)
+    waiting = WaitingPods.of(counted.pending_records)
+    lists = split(waiting.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names)
+    unschedulable = waiting.take(np.flatnonzero(waiting.among([*lists.unschedulable, *lists.unprocessed])))
+    needed = unschedulable.followed_by(found.pods)
+    needed = needed.kept_by(lambda pods: without_expendable(pods, options.expendable_pods_priority_cutoff))
+    return place(counted, needed.records, profile=profile).snapshot_after
 
 
 def _wanted(buffer: CapacityBuffer) -> bool:

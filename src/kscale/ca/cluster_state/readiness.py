@@ -16,6 +16,7 @@ from kscale.ca.node_readings import NodeReadings
 from kscale.ca.nodes import life_of, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, later
+from kscale.effects.moments import ComparedDuration
 from kscale.objects.conditions import changed_at
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeGroupAutoscalingOptions, ProviderError
@@ -23,10 +24,10 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.times import moment_in
 
 _NOT_STARTED_1_3: Final = {("Ready", "False"), ("OutOfDisk", "True"), ("NetworkUnavailable", "True")}
-_SET_WITHIN_1_3: Final = 120 * SECOND
-_STARTING_FOR_1_3: Final = 900 * SECOND
+SET_WITHIN_1_3: Final[ComparedDuration] = 120 * SECOND
+STARTING_FOR_1_3: Final[ComparedDuration] = 900 * SECOND
 
-__all__ = ["classify"]
+__all__ = ["SET_WITHIN_1_3", "STARTING_FOR_1_3", "classify"]
 
 
 def classify(
@@ -115,9 +116,9 @@ def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
         return ("deleted",)
     made = moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
     starting = any(
-        (each.type, each.status) in _NOT_STARTED_1_3 and changed_at(node, each) - made < _SET_WITHIN_1_3
+        (each.type, each.status) in _NOT_STARTED_1_3 and changed_at(node, each) - made < SET_WITHIN_1_3
         for each in node.status.conditions
     )
     if not starting:
         return ("unready",)
-    return ("not_started",) if later(made, _STARTING_FOR_1_3) >= now else ("unready", "long_not_started")
+    return ("not_started",) if later(made, STARTING_FOR_1_3) >= now else ("unready", "long_not_started")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleDownRequest
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, later, moment
+from kscale.effects.moments import ComparedDuration
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 
@@ -24,7 +26,7 @@ __all__ = [
     "scale_up_time",
 ]
 
-SCALE_DOWN_TIMEOUT = 300 * SECOND
+SCALE_DOWN_TIMEOUT: Final[ComparedDuration] = 300 * SECOND
 """For how long a deletion that the cloud accepted is still expected to show."""
 
 

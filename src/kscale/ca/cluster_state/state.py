@@ -7,6 +7,7 @@ import msgspec
 from kscale.ca.backoff import Backoff, ScaleUpError
 from kscale.ca.cluster_state.status_document import ClusterAutoscalerStatus
 from kscale.effects import Moment
+from kscale.effects.moments import Count
 
 __all__ = [
     "AcceptableRange",
@@ -23,7 +24,7 @@ __all__ = [
 class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Nodes that were asked for and have not all come."""
 
-    increase: int
+    increase: Count
     time: Moment
     expected_add_time: Moment
 
@@ -41,7 +42,7 @@ class ScaleUpFailure(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """A scale-up that failed in this loop."""
 
     time: Moment
-    delta: int
+    delta: Count
     error: ScaleUpError
 
 
@@ -71,16 +72,16 @@ class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
 class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """How many nodes a group may have without anything being wrong."""
 
-    min_nodes: int = 0
-    max_nodes: int = 0
-    current_target: int = 0
+    min_nodes: Count = 0
+    max_nodes: Count = 0
+    current_target: Count = 0
 
 
 class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """A group that has another number of nodes than its target says, and since when."""
 
-    current: int
-    expected: int
+    current: Count
+    expected: Count
     first_observed: Moment
 
 
@@ -97,7 +98,7 @@ class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     """Instances that were seen failing, by group."""
     readiness: dict[str, GroupReadiness] = {}
     total: GroupReadiness = msgspec.field(default_factory=GroupReadiness)
-    node_count: int = 0
+    node_count: Count = 0
     """How many nodes the last update was given."""
     last_update: Moment | None = None
     ranges: dict[str, AcceptableRange] = {}

@@ -17,7 +17,7 @@ def find_unregistered(
     before: Mapping[str, UnregisteredNode], registered: NodeReadings, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
     """Instances that should be there and have no node object, and since when that is so."""
-    known = registered.provider_ids
+    known = registered.instance_ids
     found: dict[str, UnregisteredNode] = {}
     for group in groups:
         if group.upcoming:

@@ -27,14 +27,31 @@ NO_PERMISSION: Final = "no further node was permitted"
 
 
 class EstimateResult:
-    """How many nodes, which pods on them, and what stays out.
+    """How many nodes are needed, which pods go on them, and which pods stay out.
 
-    ``node_count``: nodes that got pods, existing ones of the hostname retry included, as upstream counts;
-    ``nodes_added``: nodes that were put into the simulated cluster, empty ones included. ``failed``: a new node's name
-    was taken; nothing counts then. ``stopped``: a limit refused a node. ``cursor``: where the scan stands now.
-    Columns: ``pod_of`` int32[n] (pod by number in ``records``), ``placement`` int32[n] (node number: existing ones
-    first, then new ones, -1 = none; from ``FAKE`` on nodes that the fast path only counts), ``order`` int32[scheduled]
-    (entries in the order they were placed).
+    Attributes
+    ----------
+    node_count : int
+        Nodes that got pods, existing ones of the hostname retry included, as upstream counts.
+    nodes_added : int
+        Nodes that were put into the simulated cluster, empty ones included.
+    failed : bool
+        The name of a new node was taken; nothing counts then.
+    stopped : bool
+        A limit refused a node.
+    cursor : int
+        Where the scan over the nodes stands now.
+    records : sequence of PodRecord
+        The pods of the call.
+    pod_of : ndarray of int32, shape (n,)
+        The pods in the order in which they were tried, by number in ``records``.
+    placement_numbers : ndarray of int32, shape (n,)
+        The node of each entry of ``pod_of`` by number: existing nodes first, then new ones; -1 = none; from ``FAKE``
+        on, nodes that the fast path only counts.
+    order_numbers : ndarray of int32, shape (scheduled,)
+        The entries of ``pod_of`` that were placed, in the order in which they were placed.
+
+    The properties below have the same by name: ``placement`` is a dict from pod to node, ``order`` a list of pods.
     """
 
     def __init__(
@@ -199,11 +216,13 @@ class EstimateResult:
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort
+        from kscale.scheduling.bounds.validity import checked_bound
 
         demand, count, capacity, most, patterns = self._packing
         instance = Instance.of(demand, count, capacity, most)
         upper = len(patterns)
         best = best_bound_of(instance, methods=("volume", "per_class", "l2"), upper=upper)
+        checked_bound(best.value, upper, f"an estimate of nodes like {self.template.node.metadata.name}")
         if not effort or best.value >= upper:
             return best
         known = _different(patterns)
@@ -216,6 +235,7 @@ class EstimateResult:
             patterns=_fullest(fitting, demand, capacity),
             threads=threads,
         )
+        checked_bound(strong.value, upper, f"an estimate of nodes like {self.template.node.metadata.name}")
         return strong if strong.value > best.value else best
 
     @cached_property

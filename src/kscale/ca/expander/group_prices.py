@@ -12,8 +12,8 @@ from math import isfinite
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.expander.types import ExpanderInput
-from kscale.effects import SECOND, Moment
+from kscale.ca.expander.types import HOUR, ExpanderInput
+from kscale.effects import Moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -104,7 +104,7 @@ def group_prices(
 
 
 def _hours(start: Moment, end: Moment) -> float:
-    return (end - start) / (3600 * SECOND)
+    return (end - start) / HOUR
 
 
 def _cores_and_gib(amounts: Mapping[str, Quantity]) -> tuple[float, float]:

@@ -15,13 +15,14 @@ import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.minimum import Minimum
-from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PriceModel
+from kscale.ca.expander.types import HOUR, ExpanderInput, Filtered, Option, PriceModel
 from kscale.ca.go_math import divide, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
-from kscale.effects import SECOND, ApiError, GetPrices, Moment, Prices, Progress, StepsOf, moment
+from kscale.effects import ApiError, GetPrices, Moment, Prices, Progress, StepsOf
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
+from kscale.objects.times import virtual_moment
 
 __all__ = [
     "HourlyPrices",
@@ -88,10 +89,10 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     def _price(
         name: str, prices: dict[str, float], errors: list[str], start: datetime | Moment, end: datetime | Moment
     ) -> float:
-        passed = moment(end, "end") - moment(start, "start")
+        passed = virtual_moment(end, "end") - virtual_moment(start, "start")
         if name in errors:
             raise AutoscalerError("", f"no price for {name}")
-        return prices.get(name, 0.0) * (passed / (3600 * SECOND))
+        return prices.get(name, 0.0) * (passed / HOUR)
 
 
 def preferred_node(cluster_node_count: int | None) -> PreferredNode:

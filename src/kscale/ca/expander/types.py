@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.effects import SECOND, ApiError, Event, GetPrices, Moment, Prices, Ranking, RankOptions, moment
+from kscale.effects.moments import OtherDuration
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import to_dict
 from kscale.snapshot.record import PodRecord
 
 __all__ = [
+    "HOUR",
     "ExpanderInput",
     "Filtered",
     "Option",
@@ -25,6 +27,9 @@ __all__ = [
     "Rng",
     "TellPrices",
 ]
+
+HOUR: Final[OtherDuration] = 3600 * SECOND
+"""What prices are for."""
 
 
 class PodRun(msgspec.Struct, frozen=True):
@@ -130,7 +135,7 @@ class ExpanderInput:
     def hour(self) -> tuple[Moment, Moment]:
         """From when to when prices are asked for."""
         start = self.now or 0
-        return start, start + 3600 * SECOND
+        return start, start + HOUR
 
 
 class Filtered(msgspec.Struct, kw_only=True):

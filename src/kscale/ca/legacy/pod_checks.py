@@ -7,11 +7,9 @@ from typing import Final
 
 import msgspec
 
-from kscale.ca.pods import annotation
 from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.rules.pdb import over_budget
-from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.effects import SECOND
 from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
@@ -19,6 +17,7 @@ from kscale.objects.batch import Job
 from kscale.objects.core import Pod, ReplicationController
 from kscale.objects.meta import KubeObject
 from kscale.objects.owners import controller_of, is_mirror_pod
+from kscale.objects.pod_annotations import SAFE_TO_EVICT, pod_annotation
 from kscale.objects.times import nanoseconds
 
 __all__ = ["PodsToDrain", "pods_to_drain"]
@@ -72,7 +71,7 @@ def _moves(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool
     ended = pod.status.phase == "Failed" or (
         pod.status.phase == "Succeeded" and pod.spec.restart_policy in ("Never", "OnFailure")
     )
-    if ended or annotation(pod, SAFE_TO_EVICT) == "true":
+    if ended or pod_annotation(pod, SAFE_TO_EVICT) == "true":
         return True
     name = pod.metadata.name
     if kind is None:
@@ -82,7 +81,7 @@ def _moves(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool
         raise _BlockedError(pod, blocking_pod_reason.UNMOVABLE_KUBE_SYSTEM_POD, text)
     if storage and any(volume.host_path is not None or volume.empty_dir is not None for volume in pod.spec.volumes):
         raise _BlockedError(pod, blocking_pod_reason.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {name}")
-    if annotation(pod, SAFE_TO_EVICT) == "false":
+    if pod_annotation(pod, SAFE_TO_EVICT) == "false":
         raise _BlockedError(
             pod, blocking_pod_reason.NOT_SAFE_TO_EVICT_ANNOTATION, f"pod annotated as not safe to evict present: {name}"
         )

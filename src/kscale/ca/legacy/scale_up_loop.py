@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
-from kscale.ca.event_subjects import pod_event, status_event
+from kscale.ca.event_subjects import UidOf, pod_events, status_event
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.kept_templates import CachedTemplate, recalled, remembered
@@ -37,6 +37,7 @@ from kscale.ca.scale_up.status import (
 from kscale.ca.state import LoopState
 from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, Progress, StepsOf
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
@@ -74,11 +75,12 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         result: str,
         before: Preparation,
         state: LoopState,
+        groups: Groups,
         asked: Sequence[PodRecord] = (),
         existing: Mapping[str, str] | None = None,
         done: LegacyScaleUp | None = None,
     ) -> None:
-        super().__init__(result=result, before=before, state=state)
+        super().__init__(result=result, before=before, state=state, groups=groups)
         self.done = done
         keys = [record.key for record in asked]
         plan: list[ScaleUpInfo] = done.plan if done is not None and done.scaled_up else []
@@ -89,7 +91,6 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         helped = list(best.pods) if best is not None else []
         # What the base class makes when asked for is made at once here: it is little.
         said = self.__dict__
-        said["state"] = state
         said["existing"] = dict(existing or {})
         said["triggered"] = [keys[i] for i in helped]
         said["options"] = _choices(done, best.group if best is not None else None)
@@ -163,11 +164,13 @@ def _pending(done: LegacyScaleUp | None, keys: Sequence[str], helped: set[int], 
     return found
 
 
-def _events(done: LegacyScaleUp, keys: Sequence[str]) -> list[Event]:
-    events = [pod_event(keys[i], "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT) for i in done.remaining]
+def _events(done: LegacyScaleUp, keys: Sequence[str], uid_of: UidOf) -> list[Event]:
+    left = [keys[i] for i in done.remaining]
+    events = pod_events(left, "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT, uid_of=uid_of)
     if done.scaled_up and done.plan and done.best is not None:
         text = f"pod triggered scale-up: [{' '.join(map(str, done.plan))}]"
-        events += [pod_event(keys[i], "Normal", "TriggeredScaleUp", text) for i in done.best.pods]
+        chosen = [keys[i] for i in done.best.pods]
+        events += pod_events(chosen, "Normal", "TriggeredScaleUp", text, uid_of=uid_of)
     return events
 
 
@@ -213,7 +216,7 @@ class LegacyScaleUpLoop:
     @property
     def plan(self) -> LegacyScaleUpPlan:
         """What came of it."""
-        return LegacyScaleUpPlan(before=self.before, state=self.state, **self._ended)
+        return LegacyScaleUpPlan(before=self.before, state=self.state, groups=self.scene.all_groups, **self._ended)
 
     def find_templates(self) -> None:
         """Make the templates of the groups; that release makes them before it refreshes the cloud's data."""
@@ -273,7 +276,7 @@ class LegacyScaleUpLoop:
         """
         scene, options, now, before = self.scene, self.scene.options, self.scene.now, self.before
         before.upcoming = legacy_upcoming(self.state.cluster, scene.groups)
-        scene.drop_not_counted()
+        scene.drop_uncounted_pods()
         snapshot = before.snapshot_after = scene.snapshot
         records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
         lists = split([record.pod for record in records.values()])
@@ -337,7 +340,7 @@ class LegacyScaleUpLoop:
         )
         keys = [record.key for record in asked]
         if done.error is None:
-            yield from p.act(Emit(Deferred(lambda: _events(done, keys))))
+            yield from p.act(Emit(Deferred(lambda: _events(done, keys, snapshot.pod_uid))))
         result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
         self._ended |= {"result": result, "done": done}
         self.state = replace(self.state, cluster=done.state)

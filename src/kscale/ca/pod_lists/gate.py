@@ -14,12 +14,13 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import is_reserved_for_scale_down
 from kscale.ca.scale_up.status import IN_COOLDOWN, LIMITED_BY_MAX_NODES_TOTAL, NOT_NEEDED
 from kscale.effects import SECOND, Event, Moment, from_text
+from kscale.effects.moments import ComparedDuration
 from kscale.objects.core import Pod
 
 __all__ = ["Gate", "all_new", "should_scale_up"]
 
-_NEW_FOR: Final = 2 * SECOND
-_GPU_NEW_FOR: Final = 30 * SECOND
+NEW_FOR: Final[ComparedDuration] = 2 * SECOND
+GPU_NEW_FOR: Final[ComparedDuration] = 30 * SECOND
 
 
 class Gate(msgspec.Struct, kw_only=True, frozen=True):
@@ -39,10 +40,10 @@ def all_new(pods: Iterable[Pod], now: Moment) -> bool:
     ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:
         return False
-    if min(made for made, _ in ages) + _NEW_FOR > now:
+    if min(made for made, _ in ages) + NEW_FOR > now:
         return True
     gpu = [made for made, pod in ages if pod_requests_gpu(pod)]
-    return bool(gpu) and min(gpu) + _GPU_NEW_FOR > now
+    return bool(gpu) and min(gpu) + GPU_NEW_FOR > now
 
 
 def should_scale_up(

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.capacity_buffers.buffer_events import buffer_events
+from kscale.ca.event_subjects import UidOf
 from kscale.ca.scale_up.status import ScaleUpStatus, status_events
 from kscale.effects import Deferred, Event
 from kscale.objects.capacity_buffers import CapacityBuffer
@@ -43,6 +44,6 @@ class MadeUpPods(msgspec.Struct, kw_only=True, frozen=True):
             ),
         )
 
-    def events(self, status: ScaleUpStatus) -> list[Event]:
+    def events(self, status: ScaleUpStatus, uid_of: UidOf) -> list[Event]:
         """What upstream says after a scale-up: of the buffers, then of each pod that is there."""
-        return [*buffer_events(status, self.buffers), *status_events(self.without(status))]
+        return [*buffer_events(status, self.buffers), *status_events(self.without(status), uid_of=uid_of)]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.objects.conditions import find
 from kscale.objects.core import Pod
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["PodLists", "split"]
+__all__ = ["PodLists", "excluded_placed", "split"]
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -43,6 +46,21 @@ def split(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: Colle
         if pod.status.phase not in ("Succeeded", "Failed"):
             _list_of(found, pod, bypassed, allowed).append(pod)
     return found
+
+
+def excluded_placed(snapshot: Snapshot, allowed: Collection[str]) -> NDArray[np.int64]:
+    """Return the positions of the placed pods whose scheduler is not allowed: int64[n], into ``snapshot.pods``.
+
+    ``allowed`` as in :func:`split`; empty = every scheduler is allowed.
+    """
+    names = _with_empty(allowed)
+    if not names:
+        return np.empty(0, dtype=np.int64)
+    return snapshot.placed.where(
+        f"pods of other schedulers than {sorted(names)}",
+        lambda pod: (pod.spec.scheduler_name or "") not in names,
+        np.arange(len(snapshot.placed_node), dtype=np.int64),
+    )
 
 
 def _with_empty(names: Collection[str]) -> frozenset[str]:

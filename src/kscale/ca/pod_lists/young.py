@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kscale.ca.pods import annotation
 from kscale.effects import Moment, from_text
 from kscale.objects.core import Pod
 from kscale.objects.durations import format_duration, parse_duration
 from kscale.objects.names import go_quote
-from kscale.snapshot.queueing import DELAY_ANNOTATION
+from kscale.objects.pod_annotations import SCALE_UP_DELAY, pod_annotation
 
 __all__ = ["OldPods", "without_young"]
 
@@ -38,18 +37,18 @@ def without_young(pods: Iterable[Pod], now: Moment, delay: int = 0) -> OldPods:
 
 
 def _delay_of(pod: Pod, common: int, warnings: list[str]) -> int:
-    text = annotation(pod, DELAY_ANNOTATION)
+    text = pod_annotation(pod, SCALE_UP_DELAY)
     if text is None:
         return common
     name = go_quote(pod.metadata.name or "")
     try:
         own = parse_duration(text)
     except ValueError as error:
-        warnings.append(f"Failed to parse pod {name} annotation {DELAY_ANNOTATION}: {error}")
+        warnings.append(f"Failed to parse pod {name} annotation {SCALE_UP_DELAY}: {error}")
         return common
     if own < common:
         warnings.append(
-            f"Failed to set pod scale up delay for {name} through annotation {DELAY_ANNOTATION}: {text} is less than "
+            f"Failed to set pod scale up delay for {name} through annotation {SCALE_UP_DELAY}: {text} is less than "
             f"{format_duration(common)}"
         )
         return common

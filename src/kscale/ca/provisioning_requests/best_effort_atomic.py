@@ -13,7 +13,7 @@ from kscale.ca.provisioning_requests.hinting_simulator import HintingSimulator
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.status import ERROR, NOT_NEEDED, SUCCESSFUL, ScaleUpStatus
-from kscale.effects import Action, Moment, Progress, StepsOf, WriteStatus
+from kscale.effects import Action, Moment, Progress, StepsOf, WriteStatus, moment
 from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
 from kscale.scheduling.place import PlaceResult
@@ -52,7 +52,7 @@ def best_effort_atomic_steps(
     now: Moment,
 ) -> StepsOf[_A | WriteStatus, AtomicProvision]:
     """Looks for room, and asks the orchestrator for the rest; says in the request, to ``requests``, what came of it."""
-    p = Progress(now)
+    p = Progress(moment(now))
     placed = simulator.try_schedule(snapshot, pods)
     left = placed.unschedulable_records
     if not left:

@@ -12,7 +12,7 @@ from kscale.ca.provisioning_requests.conditions import BOOKING_EXPIRED, FAILED, 
 from kscale.ca.provisioning_requests.consumers import request_of
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.provisioning_requests.pods import MissingTemplatesError
-from kscale.effects import Moment, Progress, StepsOf, WriteStatus
+from kscale.effects import Moment, Progress, StepsOf, WriteStatus, moment
 from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
 
@@ -33,7 +33,7 @@ def booking_steps(
 
     ``placed``: the pods on the nodes of the snapshot.
     """
-    p, found = Progress(now), Booking()
+    p, found = Progress(moment(now)), Booking()
     there = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := request_of(pod)) is not None)
     for request in requests:
         if not _is_kept(request, instance):

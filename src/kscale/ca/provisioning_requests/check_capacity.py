@@ -12,7 +12,7 @@ from kscale.ca.provisioning_requests.conditions import FAILED, FOUND, LATER, PRO
 from kscale.ca.provisioning_requests.hinting_simulator import HintingSimulator
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.scale_up.status import ERROR, NO_OPTIONS_AVAILABLE, NOT_TRIED, SUCCESSFUL
-from kscale.effects import Moment, Progress, StepsOf, Wait, WriteStatus
+from kscale.effects import Moment, Progress, StepsOf, Wait, WriteStatus, moment
 from kscale.objects.core import Pod
 from kscale.objects.names import go_quote
 from kscale.objects.provisioning_requests import ProvisioningRequest
@@ -64,7 +64,7 @@ def check_capacity_steps(
     ``timebox``: no further request is looked at after so many nanoseconds; None: there is no such limit. Conditions are
     written, to ``requests``, when all have been asked.
     """
-    p, found = Progress(now), CapacityChecks(snapshot=snapshot)
+    p, found = Progress(moment(now)), CapacityChecks(snapshot=snapshot)
     for given, pods in asked:
         request = accepted(given, p.now)
         done = simulator.try_schedule(found.snapshot, pods, break_on_failure=True)

@@ -9,9 +9,9 @@ import msgspec
 
 from kscale.ca.event_subjects import pod_event
 from kscale.ca.pod_lists.enforcer import CONSUME_ANNOTATIONS
-from kscale.ca.pods import annotation
 from kscale.effects import Event
 from kscale.objects.core import Pod
+from kscale.objects.pod_annotations import pod_annotation
 
 __all__ = ["WithoutConsumers", "request_of", "without_consumers"]
 
@@ -28,7 +28,7 @@ class WithoutConsumers(msgspec.Struct, kw_only=True):
 
 def request_of(pod: Pod) -> str | None:
     """The name of the request that a pod consumes: its annotation, else the old one."""
-    return next((name for key in CONSUME_ANNOTATIONS if (name := annotation(pod, key)) is not None), None)
+    return next((name for key in CONSUME_ANNOTATIONS if (name := pod_annotation(pod, key)) is not None), None)
 
 
 def without_consumers(pods: Iterable[Pod]) -> WithoutConsumers:

@@ -52,8 +52,8 @@ class ProcessedPods(msgspec.Struct, kw_only=True):
 class Provisioning:
     """The provisioning requests of a loop under way: its parts are called in the order in which they stand here.
 
-    ``memory``: what the next loop will be handed; ``injected``: the pods (``namespace/name``) that stand for a request;
-    ``warnings``: what upstream only logs.
+    ``memory``: what the next loop will be handed; ``injected``: the pods that stand for a request, with that request
+    (``namespace/name`` both); ``warnings``: what upstream only logs.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Provisioning:
             last=duration(options.provisioning_request_max_backoff_time),
             most=options.provisioning_request_max_backoff_cache_size,
         )
-        self.injected: frozenset[str] = frozenset()
+        self.injected: dict[str, str] = {}
 
     def _of_requests(self, hints: Mapping[str, str]) -> dict[str, str]:
         """The hints of pods whose requests are there: a pod's UID is ``namespace/request-set-number``."""
@@ -116,9 +116,8 @@ class Provisioning:
             backoff=self._backoff,
         )
         self._remember(found)
-        pods = [pod for _, of_request in found.requests for pod in of_request]
-        self.injected = frozenset(pod.key for pod in pods)
-        return pods
+        self.injected = {pod.key: request.key for request, of_request in found.requests for pod in of_request}
+        return [pod for _, of_request in found.requests for pod in of_request]
 
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
         """Where the pods go whose capacity is kept; None: there are none."""
@@ -132,6 +131,17 @@ class Provisioning:
         placed = simulator.try_schedule(snapshot, booking.pods)
         self.memory = replace(self.memory, booking_hints=simulator.hints)
         return placed
+
+    def outcomes(self) -> dict[str, tuple[str, str]]:
+        """Return, for each injected pod, the request that it stands for and the message of its newest condition."""
+        messages = {}
+        for key in dict.fromkeys(self.injected.values()):
+            request = self.requests.get(key)
+            conditions = [] if request is None else [each for each in request.status.conditions if each.message]
+            newest = max((each.last_transition_time or "" for each in conditions), default="")
+            last = [each.message for each in conditions if (each.last_transition_time or "") == newest]
+            messages[key] = last[-1] if last else ""
+        return {pod: (key, messages[key]) for pod, key in self.injected.items()}
 
     def batch(self, now: datetime | Moment) -> StepsOf[WriteStatus, list[tuple[ProvisioningRequest, list[Pod]]]]:
         """The requests that check capacity together."""

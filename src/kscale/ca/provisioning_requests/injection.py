@@ -11,7 +11,8 @@ from kscale.ca.provisioning_requests.conditions import FAILED, PROVISIONED, acce
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.provisioning_requests.pods import MissingTemplatesError
 from kscale.ca.provisioning_requests.state import RetryTimes
-from kscale.effects import SECOND, Moment, Progress, StepsOf, WriteStatus, later
+from kscale.effects import SECOND, Moment, Progress, StepsOf, WriteStatus, later, moment
+from kscale.effects.moments import OtherDuration
 from kscale.objects.conditions import changed_at, find
 from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
@@ -23,8 +24,8 @@ class RetryBackoff(msgspec.Struct, kw_only=True, frozen=True):
     """How long a request for which nothing was found waits: ``first``, then twice as long each time up to ``last``
     (nanoseconds); ``most`` requests are remembered, 0: all."""
 
-    first: int = 60 * SECOND
-    last: int = 600 * SECOND
+    first: OtherDuration = 60 * SECOND
+    last: OtherDuration = 600 * SECOND
     most: int = 1000
 
 
@@ -58,7 +59,7 @@ def next_request_steps(
     It is marked as accepted first; if that cannot be written, it is the next one's turn. With ``batch``
     (``--check-capacity-batch-processing``) requests that check capacity are accepted when that happens, not here.
     """
-    p, found = Progress(now), InjectedRequests(retries=dict(retries))
+    p, found = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
         if not is_supported(request, instance) or not _is_available(request, found.retries, backoff, p.now):
             continue
@@ -88,7 +89,7 @@ def check_capacity_batch_steps(
 ) -> StepsOf[WriteStatus, InjectedRequests]:
     """Up to ``most`` requests that check capacity, by the same rules. A request that has just been injected waits
     anew, as upstream has it: its next failure has been counted."""
-    p, found = Progress(now), InjectedRequests(retries=dict(retries))
+    p, found = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
         if len(found.requests) >= most:
             break

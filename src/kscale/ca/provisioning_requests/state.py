@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from kscale.effects import Moment
+from kscale.effects.moments import Nanoseconds
 
 __all__ = ["ProvisioningState", "RetryTimes"]
 
-RetryTimes = dict[str, int]
+RetryTimes = dict[str, Nanoseconds]
 """How long a request waits after its next failure (nanoseconds, by uid), the one used last at the end."""
 
 

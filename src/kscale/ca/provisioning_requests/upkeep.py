@@ -9,15 +9,16 @@ import msgspec
 from kscale.ca.provisioning_requests.classes import is_supported
 from kscale.ca.provisioning_requests.conditions import BOOKING_EXPIRED, FAILED, PROVISIONED, has, marked
 from kscale.ca.provisioning_requests.loop_requests import LoopRequests
-from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, later
+from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, later, moment
+from kscale.effects.moments import ComparedDuration
 from kscale.objects.conditions import changed_at, find
 from kscale.objects.provisioning_requests import ProvisioningRequest
 from kscale.objects.times import moment_in
 
 __all__ = ["Upkeep", "upkeep_steps"]
 
-_BOOKED_FOR: Final = 600 * SECOND
-_WEEK: Final = 7 * 24 * 3600 * SECOND
+BOOKED_FOR: Final[ComparedDuration] = 600 * SECOND
+WEEK: Final[ComparedDuration] = 7 * 24 * 3600 * SECOND
 _MOST: Final = 20
 """So many conditions are written in one loop."""
 
@@ -39,7 +40,7 @@ def upkeep_steps(requests: LoopRequests, *, now: Moment, instance: str = "") -> 
 
     Whatever class it is of, a request goes a week after its condition Provisioned or Failed changed, to whatever.
     """
-    p, found = Progress(now), Upkeep()
+    p, found = Progress(moment(now)), Upkeep()
     expired: list[ProvisioningRequest] = []
     failed: list[ProvisioningRequest] = []
     for request in requests:
@@ -49,9 +50,9 @@ def upkeep_steps(requests: LoopRequests, *, now: Moment, instance: str = "") -> 
             continue
         provisioned = find(request.status.conditions, PROVISIONED)
         if provisioned is not None and provisioned.status == "True":
-            if _over(changed_at(request, provisioned), _BOOKED_FOR, now):
+            if _over(changed_at(request, provisioned), BOOKED_FOR, now):
                 expired.append(request)
-        elif len(failed) < _MOST - len(expired) and _over(_made(request), _WEEK, now):
+        elif len(failed) < _MOST - len(expired) and _over(_made(request), WEEK, now):
             failed.append(request)
     for request in expired:
         reason, text = "CapacityReservationTimeExpired", "Capacity reservation time is expired"
@@ -64,7 +65,7 @@ def upkeep_steps(requests: LoopRequests, *, now: Moment, instance: str = "") -> 
         _note(found, found.failed, "failed to add Failed condition to", request, refusal)
     for request in requests:
         ended = (find(request.status.conditions, type_) for type_ in (PROVISIONED, FAILED))
-        if any(each is not None and _over(changed_at(request, each), _WEEK, now) for each in ended):
+        if any(each is not None and _over(changed_at(request, each), WEEK, now) for each in ended):
             refusal = yield from requests.delete(p, request)
             _note(found, found.deleted, "Couldn't delete old", request, refusal)
     return found

@@ -10,7 +10,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, instance_id_of
 
 __all__ = [
     "UPCOMING_NODE_ANNOTATION",
@@ -38,9 +38,9 @@ def is_upcoming(node: Node) -> bool:
 
 
 def registered_nodes(nodes: Iterable[Node], instances: Collection[str]) -> list[Node]:
-    """The nodes of a group that are really there: not upcoming, and their provider id is one of its instances."""
+    """Return the nodes of a group that have registered: not upcoming, and each is one of the group's instances."""
     wanted = set(instances)
-    return [node for node in nodes if node.spec.provider_id in wanted and not is_upcoming(node)]
+    return [node for node in nodes if instance_id_of(node) in wanted and not is_upcoming(node)]
 
 
 def registered_size(nodes: Iterable[Node], group: NodeGroup) -> int:

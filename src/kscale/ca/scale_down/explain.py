@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION
+from collections import Counter
+
+from msgspec.structs import replace
+
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
-from kscale.effects import duration, to_datetime
-from kscale.objects.core import Pod
+from kscale.ca.simulated import without_uncounted_pods
+from kscale.effects import SECOND, Moment, duration, to_datetime
+from kscale.objects.core import Pod, Taint
 from kscale.objects.durations import format_duration
 from kscale.objects.nodegroups import Groups
+from kscale.scheduling.fit import fit
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["why_it_stays"]
+__all__ = ["why_homeless", "why_it_stays"]
 
 _TEXTS = {
     reasons.SCALE_DOWN_DISABLED_ANNOTATION: f"annotated {SCALE_DOWN_DISABLED_ANNOTATION}=true",
@@ -51,8 +57,9 @@ def why_it_stays(
             return f"{used.utilization:.0%} of its {used.resource_name} is requested, {over} {judged.threshold:.0%}"
         case reasons.NO_PLACE_TO_MOVE_PODS:
             failure = plan.failures.get(node)
-            pod = failure.homeless if failure and failure.homeless else "a pod"
-            return f"{pod} fits on no other node that stays"
+            if failure is None or failure.homeless is None:
+                return "a pod fits on no other node that stays"
+            return f"{failure.homeless} fits on no other node that stays"
         case reasons.NOT_UNNEEDED_LONG_ENOUGH | reasons.NOT_UNREADY_LONG_ENOUGH:
             return _too_young(plan.unneeded_by_name[node])
         case reasons.NODE_GROUP_MIN_SIZE_REACHED:
@@ -60,6 +67,45 @@ def why_it_stays(
         case reasons.UNEXPECTED_ERROR:
             return (judged and judged.error) or "the node group did not answer"
     return _TEXTS.get(found.reason, found.reason)
+
+
+def why_homeless(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOptions, now: Moment) -> str:
+    """Why a pod of a node that would be drained fits on no other node: the first reason of each, in words.
+
+    ``snapshot``: as it was before the loop. The drained node stays in the simulation without pods and with the taint
+    ``ToBeDeletedByClusterAutoscaler``, as upstream has it; so its topology domains stay, too.
+    """
+    counted = without_uncounted_pods(snapshot, options)
+    at = counted.columns.index[node]
+    mine = counted.placed_node == at
+    drained = counted.columns.objects[at]
+    mark = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
+    drained = replace(drained, spec=replace(drained.spec, taints=[*drained.spec.taints, mark]))
+    moving = counted.pod(pod)
+    moving = replace(moving, spec=replace(moving.spec, node_name=""))
+    empty = counted.keeping(~mine).with_nodes(replaced=[drained])
+    found = fit(empty, pods=[moving])
+    verdicts = {name: found.verdict(pod, name) for name in empty.nodes if name != node}
+    if not verdicts:
+        return "there is no other node"
+    if any(verdict.ok for verdict in verdicts.values()):
+        return "pods that move before it take the room"
+    counts = Counter(reason for verdict in verdicts.values() for reason in verdict.why)
+    texts = [f"{count:,} {reason}" for reason, count in counts.most_common(3)]
+    hosts = drained.metadata.labels or {}
+    for verdict in verdicts.values():
+        for number in verdict.numbers:
+            key = number.get("topologyKey")
+            if "minimum" in number and number["minimum"] == 0 and key in hosts and _alone(counted, at, key):
+                texts.append(f"{node} counts as an empty domain of {key} while it is drained")
+                return "; ".join(texts)
+    return "; ".join(texts)
+
+
+def _alone(snapshot: Snapshot, at: int, key: str) -> bool:
+    """Whether no other node is in the topology domain of a node."""
+    value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
+    return sum((node.metadata.labels or {}).get(key) == value for node in snapshot.columns.objects) == 1
 
 
 def _unneeded(plan: ScaleDownPlan) -> str:
@@ -90,6 +136,8 @@ def _not_a_candidate(node: str, groups: Groups) -> str:
     if group.target_size_error is not None:
         return f"the size of group {group.id} is not known: {group.target_size_error}"
     if group.size <= group.min_size:
+        if group.size < group.min_size:
+            return f"group {group.id} has {group.size} nodes, fewer than its minimum of {group.min_size}"
         return f"group {group.id} is at its minimum of {group.min_size}"
     if group.rolling_out_error is not None:
         return f"whether the machines of group {group.id} are being replaced is not known: {group.rolling_out_error}"

@@ -25,6 +25,8 @@ class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
     - ``max_simulations`` stands for upstream's timer on simulations (``--scale-down-simulation-timeout``), which a pure
       function cannot have: after so many candidates the time is up, and the others are skipped; without any time, all.
     - ``threads``: how many judge nodes alone (None: as many as there are CPUs); no answer depends on it.
+    - ``pods_placed``: the pods that a loop places before its scale-down are in the snapshot already (a loop says so).
+      Otherwise ``capacity_buffer_pod_injection_enabled`` places unschedulable pods and those of capacity buffers first.
     - ``gpu_label``: the node label that names the type of GPU.
     """
 
@@ -36,5 +38,6 @@ class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
     disabled: bool = False
     max_simulations: int | None = None
     threads: int | None = None
+    pods_placed: bool = False
     gpu_label: str = DEFAULT_GPU_LABEL
     profile: SchedulerProfile | None = None

@@ -10,6 +10,7 @@ import msgspec
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import Moment
+from kscale.effects.moments import Nanoseconds
 
 __all__ = ["NodeLatency", "NodeLatencyTracker", "TrackedNode"]
 
@@ -21,7 +22,7 @@ class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     nothing)."""
 
     since: Moment
-    threshold: int
+    threshold: Nanoseconds
     delay_reason: str = ""
 
 

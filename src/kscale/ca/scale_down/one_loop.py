@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from kscale.ca.capacity_buffers import place_buffer_pods
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import may_scale_down
+from kscale.ca.remembered_targets import recall_targets
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, not_tried
 from kscale.ca.scale_down.planner import PlannerLoop
 from kscale.ca.scale_down.planner_input import PlannerInput
-from kscale.ca.simulated import snapshot_of
+from kscale.ca.simulated import check_csi_nodes, snapshot_of
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
@@ -53,7 +55,8 @@ def scale_down(
 
     Raises InputError for a disruption budget with a broken selector, for a ``now`` that is no moment or is before the
     last loop's, and for what the legacy profile does not know: ``exhaustive``, ``recent_evictions``, ``upcoming``,
-    ``max_simulations`` and ``threads``.
+    ``max_simulations``, ``threads`` and capacity buffers. Raises
+    :class:`kscale.ca.AutoscalerError` for a node without CSINode where the options ask for CSI-node-aware simulation.
     """
     options = options or AutoscalingOptions()
     before, inputs = state or LoopState(), inputs or ScaleDownInputs()
@@ -66,10 +69,15 @@ def scale_down(
             upcoming=bool(inputs.upcoming),
             max_simulations=inputs.max_simulations is not None,
             threads=inputs.threads is not None,
+            capacity_buffer_pod_injection_enabled=options.capacity_buffer_pod_injection_enabled,
         )
+    else:
+        check_csi_nodes(snapshot)
+        if options.capacity_buffer_pod_injection_enabled and not inputs.pods_placed:
+            snapshot = place_buffer_pods(snapshot, now=at, options=options, profile=inputs.profile)
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    given = PlannerInput(snapshot, groups, at, options, before)
+    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state), at, options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 

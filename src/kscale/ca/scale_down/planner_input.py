@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from kscale.ca.by_identity import kept_with
 from kscale.ca.kept_groups import settled_groups
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.drainability.context import Listers
 from kscale.ca.scale_down.pdb import kept_tracker
+from kscale.ca.simulated import without_uncounted_pods
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, duration
 from kscale.objects.core import Node
@@ -23,8 +23,8 @@ __all__ = ["PlannerInput"]
 class PlannerInput:
     """The cluster at one moment, its groups, and what earlier loops remember.
 
-    ``whole``: the snapshot; ``snapshot``: the same without expendable pods. ``pdbs`` are charged while
-    the loop goes on.
+    ``whole``: the snapshot; ``snapshot``: the same without pods that do not count. ``pdbs`` are charged
+    while the loop goes on.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class PlannerInput:
         self.options = options
         self.before = before
         self.whole = snapshot
-        self.snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
+        self.snapshot = without_uncounted_pods(snapshot, options)
         self.nodes: list[Node] = snapshot.columns.objects
         self.groups = settled_groups(snapshot, groups)
         self.listers: Listers = kept_with(snapshot, ("listers",), [snapshot.informers.workloads], Listers)[0]

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
+from kscale.effects.moments import Count
 
 __all__ = ["AsyncInitializer", "with_grown"]
 
@@ -22,8 +23,8 @@ class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
     groups: list[str] = []
     pods: list[str] = []
     atomic: bool = False
-    target_sizes: dict[str, int] = {}
-    processed_sizes: dict[str, int] = {}
+    target_sizes: dict[str, Count] = {}
+    processed_sizes: dict[str, Count] = {}
 
     def target_size(self, group: str) -> int:
         """What a group shall have; 0 if nobody said."""

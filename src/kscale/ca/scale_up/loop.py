@@ -102,7 +102,10 @@ class ScaleUpLoop:
             rounds=self.rounds,
             minimum=self.minimum,
             state=state,
+            groups=self.scene.all_groups,
             examples=self._examples,
+            comparator=self.inputs.comparator if self.options.balance_similar_node_groups else None,
+            requests={} if self.provisioning is None else self.provisioning.outcomes(),
         )
 
     # -- provisioning requests ---------------------------------------------------------------------------------------
@@ -139,8 +142,8 @@ class ScaleUpLoop:
     ) -> StepsOf[Emit | WriteStatus, None]:
         """Puts what is coming into the simulated cluster and what fits on its nodes; says whether to scale up."""
         options, before = self.options, self.before
-        moving = self.scene.records_by_node(draining)
         before.upcoming = self.scene.prepare(self.made, self.state)
+        moving = self.scene.records_by_node(draining)
         yield from self._lists(asked, draining, moving, looks_in_time(options, max_looks))
         assert before.asked is not None
         gate = should_scale_up(
@@ -313,7 +316,7 @@ class ScaleUpLoop:
             self.rounds = [done]
             status = done.status
             # There may be an event for every pod: they are made when somebody looks at them.
-            yield from self.p.act(Emit(Deferred(lambda: before.made_up.events(status))))
+            yield from self.p.act(Emit(Deferred(lambda: before.made_up.events(status, scene.snapshot.pod_uid))))
         for done in self.rounds:
             done.status = before.made_up.without(done.status)
         last = self.rounds[-1]
@@ -345,7 +348,8 @@ class ScaleUpLoop:
     def tell_untried(self) -> StepsOf[Emit, None]:
         """What is said of pods for which no scale-up was tried."""
         if not self.rounds:
-            yield from self.p.act(Emit(Deferred(lambda: events_of_untried(self.before, self.result))))
+            uid_of = self.scene.snapshot.pod_uid
+            yield from self.p.act(Emit(Deferred(lambda: events_of_untried(self.before, self.result, uid_of))))
 
     def _quotas(self) -> Sequence[Quota] | AutoscalerError:
         """Those that are given, or the limits of the options and then those of the cluster's quota objects."""

@@ -21,6 +21,7 @@ from kscale.ca.expander.types import ExpanderInput, Rank
 from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
 from kscale.ca.legacy.scale_up_loop import legacy_loop_steps
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.remembered_targets import described_targets, recall_targets
 from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpInputs
 from kscale.ca.scale_up.loop import ScaleUpLoop
 from kscale.ca.scale_up.orchestrator import Orchestrating
@@ -28,6 +29,7 @@ from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import NOT_TRIED
 from kscale.ca.similarity import Comparator
+from kscale.ca.simulated import check_csi_nodes
 from kscale.ca.state import LoopState, cleared
 from kscale.effects import (
     DecreaseTargetSize,
@@ -40,7 +42,7 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -67,11 +69,19 @@ def scale_up(
 
     ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
     expander keeps every option.
+
+    The plan's ``groups`` have the target sizes after it. A caller who passes the same description of groups again, with
+    the plan's ``state``, need not add them: until the new nodes have come or have timed out, the sizes in the state
+    count, unless a group is described with another target size than before.
     """
-    steps = scale_up_steps(cluster, groups, now=now, options=options, state=state, inputs=inputs)
+    if not isinstance(groups, Groups):
+        groups = [*groups]
+    described = {} if isinstance(groups, Groups) else described_targets(groups)
+    known = recall_targets(groups, cluster, state)
+    steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
     given = inputs.expander_input if inputs is not None else None
     done = as_if_done(steps, now=moment(now), respond=respond_with(given, rank))
-    return done.value.with_events(done.events)
+    return done.value.with_events(done.events).remembering(described)
 
 
 def scale_up_steps(
@@ -91,7 +101,8 @@ def scale_up_steps(
     sizes) nothing counts.
 
     Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
-    of expanders that cannot be built or a group whose size cannot be read.
+    of expanders that cannot be built, a group whose size cannot be read, or a node without CSINode where the options
+    ask for CSI-node-aware simulation.
     """
     options = options or AutoscalingOptions()
     check_options(options)
@@ -124,7 +135,10 @@ def scale_up_steps(
         if idle.tell:
             yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
         return ScaleUpPlan(
-            result=NOT_TRIED, before=Preparation(scene.snapshot, warnings=[idle.message]), state=cleared(before)
+            result=NOT_TRIED,
+            before=Preparation(scene.snapshot, warnings=[idle.message]),
+            state=cleared(before),
+            groups=scene.all_groups,
         )
     loop = ScaleUpLoop(
         p,
@@ -140,6 +154,7 @@ def scale_up_steps(
         ),
     )
     yield from loop.end_old_requests()
+    check_csi_nodes(scene.found)
     loop.find_templates(given.templates)
     yield from loop.update()
     if not is_cluster_healthy(loop.state.cluster, options):
@@ -159,9 +174,6 @@ def scale_up_steps(
 def check_options(options: AutoscalingOptions) -> None:
     """Raises what :func:`scale_up_steps` says of options."""
     problems = options.problems()
-    if options.estimator not in (("binpacking", "basic") if options.legacy else ("binpacking",)):
-        word = "Unrecognized" if options.legacy else "Unknown"
-        problems.append(Problem(f"{word} estimator: {options.estimator}", field="estimator"))
     if problems:
         raise InputError(problems)
     names = [options.expander] if options.legacy else options.expander_names

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
+from kscale.ca.event_subjects import UidOf
 from kscale.ca.pod_lists.made_up import MadeUpPods
 from kscale.ca.pod_lists.waiting import WaitingPods
+from kscale.ca.remembered_targets import remember_targets
 from kscale.ca.scale_up.explaining import beyond_limits, choices, pending_pods
 from kscale.ca.scale_up.min_size import MinSizeScaleUp
 from kscale.ca.scale_up.orchestration import Orchestration
@@ -26,12 +28,14 @@ from kscale.ca.scale_up.status import (
     RemainingPod,
     ScaleUpStatus,
 )
+from kscale.ca.similarity import Comparator, similar
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.effects import Event
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Preparation", "ScaleUpPlan", "events_of_untried"]
+__all__ = ["FakePods", "Preparation", "ScaleUpPlan", "events_of_untried"]
 
 
 @dataclass
@@ -73,6 +77,19 @@ class Preparation:
         self._after = after
 
 
+class FakePods(NamedTuple):
+    """Pods that nobody has made: of capacity buffers (``buffers``), or that controllers have yet to make (``missing``).
+
+    ``asked`` need nodes, of which ``helped`` get some; ``existing`` fit on nodes that exist or are coming.
+    """
+
+    asked: int
+    helped: int
+    existing: int
+    buffers: bool
+    missing: bool
+
+
 _WHY_NOT_ASKED = {
     LIMITED_BY_MAX_NODES_TOTAL: MAX_NODES_REACHED,
     IN_COOLDOWN: "this loop does not scale up: the pods are too new, or it is reserved for scale-down",
@@ -82,9 +99,10 @@ _WHY_NOT_ASKED = {
 class ScaleUpPlan:
     """One loop of scale-up as if everything succeeded (or as its outcomes were).
 
-    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists`` and ``warnings`` are there at once, the rest is made
-    when it is asked for. ``rounds``: every scale-up of the loop, more than one in a salvo, none if the
-    loop ended before. ``record()`` is the whole answer as a document; it says what the fields are.
+    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists``, ``groups`` and ``warnings`` are there at once, the
+    rest is made when it is asked for. ``rounds``: every scale-up of the loop, more than one in a salvo, none if the
+    loop ended before. ``groups``: the node groups with their target sizes after the plan; pass them to the next call,
+    with ``state``. ``record()`` is the whole answer as a document; it says what the fields are.
     """
 
     def __init__(
@@ -95,14 +113,20 @@ class ScaleUpPlan:
         rounds: Sequence[Orchestration] = (),
         minimum: MinSizeScaleUp | None = None,
         state: LoopState,
+        groups: Groups,
         examples: Callable[[], dict[str, RememberedTemplate]] | None = None,
+        requests: Mapping[str, tuple[str, str]] | None = None,
+        comparator: Comparator | None = None,
     ) -> None:
         self.rounds = rounds
+        self.groups = groups
         self.bound_effort = 0
         self._state = state
         self._examples = examples
         self._before = before
         self._minimum = minimum
+        self._requests = requests or {}
+        self._comparator = comparator
         self._events: Sequence[Event] = ()
         self.result = result
         self.lists = before.lists
@@ -131,6 +155,25 @@ class ScaleUpPlan:
     def __getstate__(self) -> dict[str, Any]:
         """With the examples to remember instead of what makes them."""
         return {**vars(self), "_state": self.state, "_examples": None}
+
+    @cached_property
+    def requests(self) -> dict[str, str]:
+        """Pod -> ProvisioningRequest (``namespace/name`` both), for pods that stand for a request."""
+        return {pod: key for pod, (key, _) in self._requests.items()}
+
+    @cached_property
+    def fake_pods(self) -> FakePods:
+        """How many of the pods are fake: in no list of names, but in ``lists`` and in the options."""
+        before = self._before
+        asked = 0 if before.asked is None else len(before.asked) - len(before.names)
+        placed = {} if before.placed is None or not before.made_up else before.placed.placement
+        return FakePods(
+            asked=asked,
+            helped=self.triggered_count - len(self.triggered) if asked else 0,
+            existing=sum(pod in before.made_up for pod in placed),
+            buffers=bool(before.made_up.buffers),
+            missing=bool(before.made_up.missing),
+        )
 
     @property
     def schedulable(self) -> list[str]:
@@ -192,6 +235,22 @@ class ScaleUpPlan:
         return choices(self.rounds[0], self._chosen, bound_effort=self.bound_effort) if self.rounds else []
 
     @cached_property
+    def not_similar(self) -> dict[str, list[str]]:
+        """Why groups that would take pods, too, do not share the new nodes of the group chosen first: the labels or
+        resources that differ, its own values first. Empty unless similar groups are balanced."""
+        if self._comparator is None or not self._good or self._good[0].best is None:
+            return {}
+        done, best = self._good[0], self._good[0].best
+        found: dict[str, list[str]] = {}
+        for option in done.options:
+            if option.group == best.group or option.group in best.similar or option.group not in done.templates:
+                continue
+            verdict = similar(done.templates[best.group], done.templates[option.group], self._comparator)
+            if not verdict.similar:
+                found[option.group] = verdict.details
+        return found
+
+    @cached_property
     def triggered(self) -> list[str]:
         """The pods that are helped."""
         return list(chain.from_iterable(done.status.pods_triggered for done in self._good))
@@ -199,7 +258,8 @@ class ScaleUpPlan:
     @cached_property
     def beyond_limits(self) -> list[str]:
         """Those of the pods that are helped for which the limits leave no node: fewer were permitted than they need."""
-        return [name for done in self._good for name in beyond_limits(done)]
+        names = [name for done in self._good for name in beyond_limits(done)]
+        return [name for name in names if name not in self._before.made_up]
 
     @cached_property
     def pending(self) -> list[PendingPods]:
@@ -209,10 +269,25 @@ class ScaleUpPlan:
             return [PendingPods(pods=names, why=_WHY_NOT_ASKED.get(self.result, self.result))] if names else []
         last = self.rounds[-1]
         helped = {*self.triggered, *last.waiting_turn, *(name for done in self.rounds for name in done.existing)}
-        found = pending_pods(last, [name for name in names if name not in helped], self.result)
+        left = [name for name in names if name not in helped]
+        of_others = [name for name in left if name not in self._requests]
+        found = pending_pods(last, of_others, self.result)
+        found += self._pending_of_requests(last, [name for name in left if name in self._requests])
         if last.waiting_turn:
             why = "provisioning requests and other pods take turns: this loop was for the others"
             found.append(PendingPods(pods=list(last.waiting_turn), why=why))
+        return found
+
+    def _pending_of_requests(self, last: Orchestration, left: Sequence[str]) -> list[PendingPods]:
+        """The pods of requests that were not provided: the request by name, and what became of it."""
+        found = []
+        for key in dict.fromkeys(self.requests[name] for name in left):
+            of_request = [name for name in left if self.requests[name] == key]
+            message = self._requests[of_request[0]][1]
+            for item in pending_pods(last, of_request, ""):
+                parts = [part.rstrip(".") for part in (message, item.why) if part]
+                why = f"ProvisioningRequest {key}: {'; '.join(parts) or self.result}"
+                found.append(PendingPods(pods=item.pods, why=why, rejected=item.rejected, taken_by=item.taken_by))
         return found
 
     @cached_property
@@ -241,6 +316,13 @@ class ScaleUpPlan:
         """Upstream's events, in order, of a plan that was made as if everything succeeded. Whoever runs the steps gets
         them as actions instead."""
         return list(self._events)
+
+    def remembering(self, described: Mapping[str, int | None]) -> Self:
+        """Return the same plan, whose state keeps the target sizes of groups (``described``: as the caller said them)
+        until their nodes have come."""
+        self._state = remember_targets(self._state, described, self.groups)
+        self.__dict__.pop("state", None)
+        return self
 
     def with_events(self, events: Sequence[Event]) -> Self:
         """The same plan, and what was said on the way (``events``, in order)."""
@@ -274,6 +356,7 @@ class ScaleUpPlan:
             upcoming=self.upcoming,
             created_groups=self.created_groups,
             min_sizes=self.min_sizes,
+            not_similar=self.not_similar,
             events=self.events,
             warnings=self.warnings,
             unmodelled=self.unmodelled,
@@ -281,9 +364,9 @@ class ScaleUpPlan:
         )
 
 
-def events_of_untried(before: Preparation, result: str) -> list[Event]:
+def events_of_untried(before: Preparation, result: str, uid_of: UidOf) -> list[Event]:
     """What is told of pods for which no scale-up was tried: that the cluster has all the nodes it may have."""
     if result != LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []
     left = [RemainingPod(pod=name) for name in before.asked.keys]
-    return before.made_up.events(ScaleUpStatus(result=result, pods_remain_unschedulable=left))
+    return before.made_up.events(ScaleUpStatus(result=result, pods_remain_unschedulable=left), uid_of)

@@ -110,6 +110,7 @@ class ScaleUpPlanRecord(Record, frozen=True):
     - ``scaleDownDisabled``: more pods may be on their way, so the loop removes no node either.
     - ``upcoming``: nodes by group that were asked for before and were taken for granted; ``createdGroups``: groups that
       would be made; ``minSizes``: groups that are raised to their minimum size afterwards.
+    - ``notSimilar``: with balancing, the groups that take pods and do not share the new nodes, and what differs.
     - ``events`` are upstream's; ``warnings`` what it would log; ``state`` is for the next loop.
     """
 
@@ -130,6 +131,7 @@ class ScaleUpPlanRecord(Record, frozen=True):
     upcoming: dict[str, int] = {}
     created_groups: list[MadeGroups] = []
     min_sizes: list[ScaleUpInfo] = []
+    not_similar: dict[str, list[str]] = {}
     events: list[Event] = []
     warnings: list[str] = []
     unmodelled: list[str] = []

@@ -78,13 +78,13 @@ def salvo_in(
 ) -> StepsOf[Orchestrating | WriteStatus, Salvo]:
     """The same within a machine that is under way; ``orchestrate``: what takes the place of the orchestrator."""
     until = (yield from p.clock()) + duration(ground.options.salvo_scale_up_budget)
-    result = Salvo(rounds=[], snapshot_after=snapshot)
+    result, uid_of = Salvo(rounds=[], snapshot_after=snapshot), snapshot.pod_uid
     pending = [pod_record(pod) for pod in pods]
     for number in count():
         snapshot = result.snapshot_after
         done = yield from orchestrate(p, snapshot, pending, ground)
         result.rounds.append(SalvoRound(done=done, node_count=len(ground.nodes)))
-        yield from p.emit(*ground.inputs.made_up.events(done.status))
+        yield from p.emit(*ground.inputs.made_up.events(done.status, uid_of))
         triggered = set(done.status.pods_triggered)
         fitted = {pod.key: pod for pod in pending if pod.key in triggered}
         pending = [pod for pod in pending if pod.key not in triggered]

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from kscale.ca.by_identity import kept_with
 from kscale.ca.cluster_state import upcoming_nodes
@@ -17,11 +16,9 @@ from kscale.ca.kept_templates import KeptTemplates, LastTemplates
 from kscale.ca.node_infos import mixed_templates
 from kscale.ca.node_lists import lists_of
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.expendable import expendable_placed
-from kscale.ca.pod_lists.split import split
 from kscale.ca.promised_resources import lacks_promised
 from kscale.ca.scale_down.atomic import UPCOMING_NODE_ANNOTATION
-from kscale.ca.simulated import snapshot_of
+from kscale.ca.simulated import snapshot_of, without_uncounted_pods
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.ca.templates import TaintConfig, fresh_copy
 from kscale.effects import Moment
@@ -54,9 +51,10 @@ def _daemonsets(workloads: Sequence[KubeObject]) -> list[DaemonSet]:
 class Scene:
     """The cluster as a loop finds it, and changes it in its simulation.
 
-    ``snapshot`` is what the simulation has come to, ``found`` what it began with. ``groups`` are those that the
-    provider has, ``candidates`` those that could be made; ``lists`` the nodes by what they are good for; ``warnings``
-    what upstream would log.
+    ``found`` is the cluster as observed. ``snapshot`` is the current simulation: it begins without the pods that do
+    not count (:func:`~kscale.ca.simulated.without_uncounted_pods`), and templates are made from it. ``groups`` are
+    those that the provider has, ``candidates`` those that could be made; ``lists`` the nodes by what they are good for;
+    ``warnings`` what upstream would log.
     """
 
     def __init__(
@@ -70,7 +68,9 @@ class Scene:
         given_templates: Mapping[str, NodeTemplate] | None = None,
         known_templates: Mapping[str, RememberedTemplate] | None = None,
     ) -> None:
-        self.found = self.snapshot = snapshot_of(given, options, now)
+        self.found = snapshot_of(given, options, now)
+        # Release 1.3 made its templates of all pods on a node; its loop drops pods when it comes to the pending ones.
+        self.snapshot = self.found if options.legacy else without_uncounted_pods(self.found, options)
         self.now, self.options, self.profile = now, options, profile
         self.adopt(groups)
         lacks = None
@@ -90,6 +90,12 @@ class Scene:
         there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
         self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
+
+    @property
+    def all_groups(self) -> Groups:
+        """The groups with their target sizes of now, and those that could still be made."""
+        candidates = [group for group in self.candidates if group.id not in self.groups]
+        return Groups([*self.groups, *candidates], self.groups.node_errors) if candidates else self.groups
 
     def records_by_node(self, names: Iterable[str]) -> dict[str, list[PodRecord]]:
         """The pods of the nodes, as far as the nodes exist."""
@@ -166,10 +172,9 @@ class Scene:
         return [example(node) if node.metadata.name in index else None for node in nodes]
 
     def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
-        """Takes pods that do not count out of the snapshot, and nodes that have not started, and puts coming ones in;
-        how many of each group come."""
+        """Take nodes that have not started out of the snapshot and put upcoming ones in; return how many of each group
+        are upcoming."""
         coming = upcoming_nodes(state.cluster, self.groups, self.now, templates=templates)
-        self.drop_not_counted()
         fresh = [
             as_coming(fresh_copy(templates[name], f"upcoming-{number}"))
             for name, item in coming.items()
@@ -184,19 +189,9 @@ class Scene:
             self.snapshot = self.snapshot.with_nodes(fresh, without=gone, replaced=unready)
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
-    def drop_not_counted(self) -> None:
-        """Takes only the pods that do not count out of the snapshot."""
-        self.snapshot = self.snapshot.without_placed(self._not_counted())
-
-    def _not_counted(self) -> NDArray[np.int64]:
-        """Placed pods that take no room in the simulation, by position."""
-        options, snapshot = self.options, self.snapshot
-        gone = expendable_placed(snapshot, options.expendable_pods_priority_cutoff)
-        if not options.allowed_scheduler_names:
-            return gone
-        running = [snapshot.placed[at].pod for at in range(len(snapshot.placed_node))]
-        excluded = {id(pod) for pod in split(running, allowed=options.allowed_scheduler_names).excluded}
-        return np.union1d(gone, np.flatnonzero([id(pod) in excluded for pod in running]))
+    def drop_uncounted_pods(self) -> None:
+        """Take only the pods that do not count out of the snapshot."""
+        self.snapshot = without_uncounted_pods(self.snapshot, self.options)
 
 
 def as_coming(fresh: NodeTemplate) -> NodeTemplate:

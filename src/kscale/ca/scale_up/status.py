@@ -10,7 +10,7 @@ import msgspec
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.event_subjects import pod_event, pod_events
+from kscale.ca.event_subjects import UidOf, pod_events
 from kscale.effects import Event
 
 __all__ = [
@@ -108,9 +108,9 @@ def not_triggered_parts(pod: RemainingPod, existing: Collection[str]) -> list[st
     return sorted(f"{count} {reason}" for reason, count in counts.items())
 
 
-def status_events(status: ScaleUpStatus) -> list[Event]:
+def status_events(status: ScaleUpStatus, *, uid_of: UidOf = lambda _: "") -> list[Event]:
     """An event for every pod that triggered the scale-up of ``status``; for those that did not, unless it failed or
-    succeeded."""
+    succeeded. ``uid_of``: the UID of a pod by ``namespace/name``; empty if it is not known."""
     events: list[Event] = []
     existing = {group.id for group in status.considered_groups if group.exists}
     if status.result not in (SUCCESSFUL, ERROR):
@@ -119,9 +119,10 @@ def status_events(status: ScaleUpStatus) -> list[Event]:
                 why = MAX_NODES_REACHED
             else:
                 why = ", ".join(not_triggered_parts(pod, existing))
-            events.append(pod_event(pod.pod, "Normal", "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}"))
+            text = f"pod didn't trigger scale-up: {why}"
+            events += pod_events([pod.pod], "Normal", "NotTriggerScaleUp", text, uid_of=uid_of)
     if status.scale_ups:
         plan = " ".join(map(str, status.scale_ups))
         text = f"pod triggered scale-up: [{plan}]"
-        events += pod_events(status.pods_triggered, "Normal", "TriggeredScaleUp", text)
+        events += pod_events(status.pods_triggered, "Normal", "TriggeredScaleUp", text, uid_of=uid_of)
     return events

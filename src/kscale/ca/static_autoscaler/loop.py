@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace as replace_input
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -33,6 +34,7 @@ from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
 from kscale.ca.scale_down.pdb import kept_tracker
 from kscale.ca.scale_up.orchestrator import Orchestrating
+from kscale.ca.simulated import check_csi_nodes
 from kscale.ca.state import cleared
 from kscale.ca.static_autoscaler import observing
 from kscale.ca.static_autoscaler.ending import EndedError, unreadable
@@ -52,6 +54,8 @@ from kscale.effects import (
 from kscale.errors import InputError, UnreadableObjectError
 
 __all__ = ["RunOnce"]
+
+_FILTER_OUT_SCHEDULABLE: Final = "filter-out-pod-list-processor"
 
 
 class RunOnce(ScaleDownPart):
@@ -96,6 +100,7 @@ class RunOnce(ScaleDownPart):
         report.state = self.up.plan().state
         report.groups = self.scene.groups
         report.snapshot_after = self.up.snapshot_after
+        self.scene.warnings += self.actuator.tracker.take_warnings()
         return report
 
     # -- what is there (before anything is shown) --------------------------------------------------------------------
@@ -119,6 +124,10 @@ class RunOnce(ScaleDownPart):
         self.state = replace(self.state, cluster=forget_failures(self.state.cluster))
         yield from self.up.end_old_requests()
         yield from p.observe(*observing.of_groups(scene.groups, options))
+        try:
+            check_csi_nodes(scene.found)
+        except AutoscalerError as error:
+            raise EndedError(error=error) from None
         try:
             kept_tracker(scene.found)
         except InputError as error:
@@ -201,9 +210,10 @@ class RunOnce(ScaleDownPart):
         )
         if up.before.placed is not None:
             overflowing = up.before.placed.overflowing_controllers
-            yield from p.observe(observation("overflowing_controllers_count", overflowing))
-        if options.enable_graceful_degradation:
-            yield from p.observe(observation("skipped_pods_count", up.before.lists.out_of_time, requestor="scaleUp"))
+            yield from p.observe(
+                observation("skipped_pods_count", up.before.lists.out_of_time, requestor=_FILTER_OUT_SCHEDULABLE),
+                observation("overflowing_controllers_count", overflowing),
+            )
         if (yield from p.wait(0)).error is not None:
             raise EndedError("the process ends")
         if not up.result:

@@ -14,6 +14,7 @@ from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.types import Rank, TellPrices
 from kscale.ca.legacy.metrics import in_terms_of_1_3
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.remembered_targets import described_targets, recall_targets, remember_targets
 from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_up.one_loop import check_options
 from kscale.ca.simulated import snapshot_of
@@ -60,11 +61,15 @@ def run_once(
     snapshot = snapshot_of(cluster, options, now)
     actuator = given.actuator or actuator_of(state or LoopState(), snapshot, options, given)
     given = replace(given, actuator=actuator)
-    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
+    if not isinstance(groups, Groups):
+        groups = [*groups]
+    described = {} if isinstance(groups, Groups) else described_targets(groups)
+    known = recall_targets(groups, snapshot, state)
+    steps = run_once_steps(snapshot, known, now=now, options=options, state=state, inputs=given)
     respond = answering(snapshot, has_instance or {}, respond_with(given.expander_input, rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
-    report.state = caught_up(report.state, actuator.tracker)
+    report.state = remember_targets(caught_up(report.state, actuator.tracker), described, report.groups)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations
     return report
 

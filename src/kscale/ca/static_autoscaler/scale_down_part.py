@@ -54,6 +54,7 @@ class ScaleDownPart(LoopUnderWay):
                 threads=inputs.threads,
                 gpu_label=inputs.gpu_label,
                 profile=inputs.profile,
+                pods_placed=True,
             ),
         )
         unneeded = [item.name for item in plan.unneeded]

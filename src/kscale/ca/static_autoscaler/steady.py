@@ -4,35 +4,65 @@ A loop is a function of the cluster, the groups, the state that it was handed, a
 finds the same again, if it was handed the same, and if now makes no difference. The first is so if the last loop handed
 on what it was handed itself, but for the moments of loops (:func:`repeated`). The second is so until one of the moments
 that a loop can compare now with is so long ago as one of the durations that it can compare with
-(:func:`next_difference`).
+(:func:`next_difference`). Both are found by their declarations: moments of the state by the type of their field,
+durations by the type of the option or of the constant (:data:`COMPARED`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from kscale.ca.cluster_state import ClusterAutoscalerStatus
+from kscale.ca import actionable, node_infos, nodes, pods
+from kscale.ca.cluster_state import ClusterAutoscalerStatus, readiness, registering
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists import gate
+from kscale.ca.provisioning_requests import upkeep
 from kscale.ca.state import LoopState
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
-from kscale.objects.core import Node
+from kscale.effects.moments import MOMENT_MARK
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import DURATION_OPTIONS
 from kscale.objects.nodegroups import Groups
+from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.snapshot.pod_states import GONE
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["is_repetition", "is_settled", "moments_of_nodes", "next_difference", "repeated"]
+__all__ = [
+    "COMPARED",
+    "is_repetition",
+    "is_settled",
+    "moments_of_nodes",
+    "moments_of_state",
+    "next_difference",
+    "repeated",
+    "waiting_system_pods",
+]
 
-_A_MOMENT: Final = 10**17
-"""Numbers of a state from here on are moments (from 1973 on): no duration is three years."""
-_FIXED: Final = tuple(seconds * SECOND for seconds in (0, 2, 10, 30, 60, 300, 600, 3600))
-"""Durations that no option names: pods that have just come, grace, nodes that have just become ready, deletions that
-take too long, a process that has just begun."""
+_NONE: Final = np.empty(0, dtype=np.int64)
+
+COMPARED: Final = {
+    (module.__name__, name): getattr(module, name)
+    for module, *names in (
+        (actionable, "STARTING"),
+        (gate, "NEW_FOR", "GPU_NEW_FOR"),
+        (node_infos, "STABLE_AFTER"),
+        (nodes, "MAX_DELETION"),
+        (pods, "DEFAULT_GRACE", "EXTRA_GRACE"),
+        (readiness, "SET_WITHIN_1_3", "STARTING_FOR_1_3"),
+        (registering, "SCALE_DOWN_TIMEOUT"),
+        (upkeep, "BOOKED_FOR", "WEEK"),
+    )
+    for name in names
+}
+"""The constants that rules compare the age of something with, by module and name: every one that is annotated as a
+:data:`~kscale.effects.moments.ComparedDuration`. A test finds those that are missing here."""
 
 
 def repeated(state: LoopState, now: Moment) -> LoopState | None:
@@ -63,7 +93,8 @@ def is_repetition(before: LoopState, after: LoopState) -> bool:
 
 
 def is_settled(snapshot: Snapshot) -> bool:
-    """Whether no pod waits for a node, and none is about to end: the ages of the others make no difference."""
+    """Whether no pod waits for a node, and none is about to end. Of the others only the ages of some kube-system pods
+    make a difference (:func:`waiting_system_pods`)."""
     table = snapshot.table
     ending = table.column("deleted")[table.column("state") != GONE] != ZERO_TIME
     return not snapshot.counts["pending"] and not ending.any()
@@ -82,6 +113,24 @@ def _told(status: ClusterAutoscalerStatus | None) -> Any:
         return [without(each) for each in value] if isinstance(value, list) else value
 
     return without(msgspec.to_builtins(status))
+
+
+def waiting_system_pods(snapshot: Snapshot) -> NDArray[np.int64]:
+    """Return when placed kube-system pods were made that may hold their node while they are young: int64[n].
+
+    Such a pod lets its node go once it is older than ``blocking_system_pod_distruption_timeout``.
+    """
+    every = np.arange(len(snapshot.placed_node), dtype=np.int64)
+    positions = snapshot.placed.where(_OF_THE_SYSTEM, _is_of_the_system, every)
+    positions = positions[positions < len(snapshot.placed.rows)]
+    return np.unique(snapshot.table.column("created")[snapshot.placed.rows[positions]])
+
+
+_OF_THE_SYSTEM: Final = "pods of the system that no DaemonSet runs"
+
+
+def _is_of_the_system(pod: Pod) -> bool:
+    return pod.namespace == "kube-system" and not (is_daemonset_pod(pod) or is_mirror_pod(pod))
 
 
 def moments_of_nodes(nodes: Iterable[Node]) -> set[Moment]:
@@ -107,44 +156,94 @@ def next_difference(
     *,
     begun: Moment,
     now: Moment,
+    system_pods: NDArray[np.int64] = _NONE,
 ) -> Moment:
     """The first moment after ``now`` at which a loop with the same cluster and groups, handed this state, may find
-    something else. ``nodes``: :func:`moments_of_nodes`; ``begun``: when the process began."""
+    something else. ``nodes``: :func:`moments_of_nodes`; ``begun``: when the process began; ``system_pods``:
+    :func:`waiting_system_pods`."""
     last = state.cluster.last_update
-    moments = {each for each in _moments(state) if each != last}.union(nodes, (begun,))
-    durations = {*_FIXED, *_durations(options)}
+    moments = {each for each in moments_of_state(state) if each != last}.union(nodes, (begun,))
+    durations = {0, *COMPARED.values(), *_durations(options)}
     for group in groups:
         if group.options is not None:
-            durations |= {round(each * SECOND) for each in _seconds(group.options)}
+            values = [getattr(group.options, name) for name in DURATION_OPTIONS]
+            durations |= {round(each * SECOND) for each in values if each is not None}
     of = np.array(sorted(moments - {ZERO_TIME}), np.int64)
     sums = (of[:, None] + np.array(sorted(durations), np.int64)[None, :]).ravel()
-    ahead = sums[sums > now]
-    return int(ahead.min()) if len(ahead) else int(np.iinfo(np.int64).max)
+    old = system_pods + duration(options.blocking_system_pod_distruption_timeout)
+    ahead = [each.min() for each in (sums[sums > now], old[old >= now] + 1) if len(each)]  # older than that, not as old
+    return int(min(ahead)) if ahead else int(np.iinfo(np.int64).max)
 
 
-def _moments(state: LoopState) -> set[Moment]:
+def moments_of_state(state: LoopState) -> set[Moment]:
+    """Return all moments in a state: the values of fields that are annotated as a :data:`~kscale.effects.Moment`."""
     found: set[Moment] = set()
-    left: list[Any] = [state]
-    while left:
-        value = left.pop()
-        of = type(value)
-        if of is int:  # what is there most comes first
-            if value >= _A_MOMENT:
-                found.add(value)
-        elif of is str:
-            continue
-        elif value is None or isinstance(value, str | ClusterAutoscalerStatus):
-            continue  # a status only shows what stands elsewhere
-        elif isinstance(value, msgspec.Struct):
-            left += [getattr(value, field) for field in value.__struct_fields__]
-        elif isinstance(value, dict | list | tuple | set | frozenset):
-            each = value.values() if isinstance(value, dict) else value
-            kinds = set(map(type, each))
-            if kinds == {int}:  # of what there is most all are moments, or names
-                found.update(filter(_A_MOMENT.__le__, each))
-            elif kinds != {str}:
-                left += each
+    collect = _collector(msgspec.inspect.type_info(LoopState))
+    assert collect is not None
+    collect(state, found)
     return found
+
+
+_Collect = Callable[[Any, set[Moment]], None]
+_KNOWN: dict[type, _Collect | None] = {}
+
+
+def _collector(type_: msgspec.inspect.Type) -> _Collect | None:
+    """What collects the moments in a value of a type; None: there are none in it."""
+    match type_:
+        case msgspec.inspect.Metadata():
+            if type_.extra == MOMENT_MARK:
+                return _add
+            return _collector(type_.type)
+        case msgspec.inspect.StructType():
+            if type_.cls is ClusterAutoscalerStatus:
+                return None  # a status only shows what stands elsewhere
+            if type_.cls not in _KNOWN:
+                _KNOWN[type_.cls] = _of_struct(type_)
+            return _KNOWN[type_.cls]
+        case msgspec.inspect.UnionType():
+            inner = [each for each in map(_collector, type_.types) if each is not None]
+            return _of_optional(inner[0]) if inner else None
+        case msgspec.inspect.DictType():
+            return _of_many(_collector(type_.value_type), dict.values)
+        case msgspec.inspect.CollectionType():
+            return _of_many(_collector(type_.item_type), iter)
+    return None
+
+
+def _add(value: Any, found: set[Moment]) -> None:
+    found.add(value)
+
+
+def _of_struct(type_: msgspec.inspect.StructType) -> _Collect | None:
+    fields = [(field.name, inner) for field in type_.fields if (inner := _collector(field.type)) is not None]
+
+    def collect(value: Any, found: set[Moment]) -> None:
+        for name, inner in fields:
+            inner(getattr(value, name), found)
+
+    return collect if fields else None
+
+
+def _of_optional(inner: _Collect) -> _Collect:
+    def collect(value: Any, found: set[Moment]) -> None:
+        if value is not None:
+            inner(value, found)
+
+    return collect
+
+
+def _of_many(inner: _Collect | None, items: Callable[[Any], Iterable[Any]]) -> _Collect | None:
+    if inner is None:
+        return None
+    if inner is _add:
+        return lambda value, found: found.update(items(value))
+
+    def collect(value: Any, found: set[Moment]) -> None:
+        for item in items(value):
+            inner(item, found)
+
+    return collect
 
 
 def _durations(options: AutoscalingOptions) -> Iterator[int]:
@@ -152,10 +251,3 @@ def _durations(options: AutoscalingOptions) -> Iterator[int]:
         value = getattr(options, field)
         if isinstance(value, timedelta):
             yield duration(value)
-
-
-def _seconds(options: msgspec.Struct) -> Iterator[float]:
-    for field in options.__struct_fields__:
-        value = getattr(options, field)
-        if field.endswith("_time") and value is not None:
-            yield value

@@ -17,9 +17,11 @@ from typing import Any
 
 import msgspec
 
+from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.machine import Kept, Machine
 from kscale.capacity.catalogue.overhead import Overhead
-from kscale.capacity.catalogue.types import ARCHITECTURES, Catalogue, InstanceType
+from kscale.capacity.catalogue.table import constrained_cores
+from kscale.capacity.catalogue.types import Catalogue, InstanceType
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escaped, from_dict
 from kscale.objects.quantity import Quantity
@@ -154,6 +156,8 @@ def read_dump(data: Any, source: str, kept: Kept) -> Catalogue:
             continue
         if isinstance(found, str):
             left_out[found] += 1
+        elif missing := [amount for amount in ("cpu", "memory") if found.capacity[amount].sign <= 0]:
+            left_out[f"{place}: {missing[0]} is {found.capacity[missing[0]]}"] += 1
         elif found.name in types:
             left_out["the same type in another place"] += 1
         else:
@@ -205,10 +209,11 @@ def _of_azure(item: _AzureSku, kept: Kept) -> _Found:
     if "vCPUs" not in has or "MemoryGB" not in has:
         raise ValueError("the capabilities have no vCPUs and MemoryGB")
     try:
-        cores, memory = int(has.get("vCPUsAvailable", has["vCPUs"])), round(float(has["MemoryGB"]) * 1024)
+        cores, memory = constrained_cores(item.name, int(has["vCPUs"])), round(float(has["MemoryGB"]) * 1024)
+        cores = int(has.get("vCPUsAvailable", cores))
         gpus = int(has.get("GPUs", "0"))
     except ValueError:
-        raise ValueError("a capability of vCPUs, MemoryGB, GPUs is no number") from None
+        raise ValueError("a capability of vCPUs, vCPUsAvailable, MemoryGB, GPUs is no number") from None
     return Machine(item.name, arch, cores, memory, gpus).instance_type(kept, Overhead.AKS)
 
 

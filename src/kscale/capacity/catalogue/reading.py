@@ -16,10 +16,11 @@ from kscale.capacity.catalogue.google_prices import HEADER, read_google_prices
 from kscale.capacity.catalogue.machine import Kept
 from kscale.capacity.catalogue.overhead import Overhead
 from kscale.capacity.catalogue.price_lists import Prices, prices_of, read_price_csv, read_retail_prices, retail_pages
-from kscale.capacity.catalogue.shelf import known_catalogues, path_of
+from kscale.capacity.catalogue.shelf import is_stored, known_catalogues, path_of
 from kscale.capacity.catalogue.table import read_table
 from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.decode import syntax_problem
 
 __all__ = ["read_catalogue", "read_prices"]
@@ -37,7 +38,8 @@ def read_catalogue(
     use where the source does not (None = that of the provider whose form it is; a CSV without a sign of one: nothing is
     kept); ``max_pods``: of each node, instead of what the source says.
 
-    Raises InputError, with all problems at once, by row and column or by path.
+    Rows of an imported catalogue that cannot be read are left out, each named in ``left_out``. Of any other source
+    they are an error. Raises InputError, with all problems at once, by row and column or by path.
     """
     name, text = _text(source)
     kept = Kept(overhead, max_pods)
@@ -45,7 +47,7 @@ def read_catalogue(
         return read_dump(_json(text, name), name, kept)
     if _header(text)[:3] == list(HEADER):
         return read_google_prices(text, name, kept)
-    return read_table(text, name, kept)
+    return read_table(text, name, kept, stored=not isinstance(source, bytes) and is_stored(source))
 
 
 def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
@@ -82,11 +84,11 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
 def _file(path: Path) -> bytes:
     """A file, or an imported catalogue of that name."""
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         known = known_catalogues()
         if path.name in known:
-            return path_of(path.name).read_bytes()
+            return read_file(path_of(path.name))
         there = f"; imported are {', '.join(known)}" if known else "; no catalogue is imported"
         text = f"No such file or directory{there if not path.suffix else ''}"
         raise InputError(Problem(text, source=str(path))) from None

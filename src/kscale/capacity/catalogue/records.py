@@ -9,7 +9,15 @@ import msgspec
 from kscale.capacity.catalogue.types import Catalogue, InstanceType
 from kscale.records import Record
 
-__all__ = ["CatalogueList", "CatalogueSummary", "InstanceTypeList", "InstanceTypeRow", "rows", "summary"]
+__all__ = [
+    "CatalogueList",
+    "CatalogueSummary",
+    "DamagedCatalogue",
+    "InstanceTypeList",
+    "InstanceTypeRow",
+    "rows",
+    "summary",
+]
 
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -18,7 +26,8 @@ class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 class CatalogueSummary(Part, frozen=True):
     """One catalogue: how many ``types``, how many of them have a price on demand and as spot, in which regions.
-    ``leftOut`` (of one that is just imported): entries of the source that are no types, by the reason."""
+    ``leftOut``: entries of the source that are no types, by the reason. Of an imported catalogue these are the rows of
+    its file that cannot be read."""
 
     name: str
     types: int
@@ -29,11 +38,20 @@ class CatalogueSummary(Part, frozen=True):
     left_out: dict[str, int] = {}
 
 
+class DamagedCatalogue(Part, frozen=True):
+    """An imported catalogue of which nothing can be read; ``problem``: the first reason."""
+
+    name: str
+    file: str
+    problem: str
+
+
 class CatalogueList(Record, frozen=True):
-    """The imported catalogues, by name."""
+    """The imported catalogues, by name; ``damaged``: those that cannot be read."""
 
     KIND: ClassVar[str] = "CatalogueList"
     catalogues: list[CatalogueSummary]
+    damaged: list[DamagedCatalogue] = msgspec.field(default_factory=list)
 
 
 class InstanceTypeRow(Part, frozen=True):

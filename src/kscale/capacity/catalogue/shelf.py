@@ -6,13 +6,17 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from kscale.capacity.catalogue.table import write_table
+from kscale.capacity.catalogue.machine import Kept
+from kscale.capacity.catalogue.table import read_table, write_table
 from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError
+from kscale.files import replace_file
+from kscale.objects.decode import escaped
 
-__all__ = ["data_directory", "keep", "known_catalogues", "path_of"]
+__all__ = ["data_directory", "is_stored", "keep", "known_catalogues", "path_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -30,25 +34,48 @@ def path_of(name: str) -> Path:
     """The file of a catalogue. Raises InputError for what can be no name."""
     if not _NAME.fullmatch(name):
         raise InputError(f'"{name}" can be no name of a catalogue: letters, digits, dots, dashes and underscores')
-    return data_directory() / "catalogues" / f"{name}.csv"
+    return _folder() / f"{name}.csv"
+
+
+def _folder() -> Path:
+    return data_directory() / "catalogues"
+
+
+def is_stored(source: str | os.PathLike[str]) -> bool:
+    """Return whether this is the file of an imported catalogue, or the name of one without a file of that name."""
+    path = Path(source)
+    return path.parent == _folder() or (not path.exists() and path.name in known_catalogues())
 
 
 def known_catalogues() -> list[str]:
     """The names, in order."""
     try:
-        return sorted(path.stem for path in (data_directory() / "catalogues").glob("*.csv"))
+        return sorted(path.stem for path in _folder().glob("*.csv"))
     except OSError:
         return []
 
 
 def keep(catalogue: Catalogue, name: str) -> Path:
-    """Write a catalogue under a name; one of that name is replaced. Raises InputError where that cannot be written."""
+    """Write a catalogue under a name; one of that name is replaced.
+
+    Raises InputError if the file cannot be written, and for types that could not be read back: nothing is written then.
+    """
     path = path_of(name)
+    text = write_table(catalogue)
+    try:
+        read_table(text, str(path), Kept())
+    except InputError as error:
+        types = dict(enumerate(catalogue, start=2))  # the header is row 1
+        problems = []
+        for problem in error.problems:
+            row = problem.object.removeprefix("row ")
+            kind = types.get(int(row)) if row.isdecimal() else None
+            where = problem.object if kind is None else f"type {escaped(kind)}"
+            problems.append(replace(problem, source=catalogue.source, object=where))
+        raise InputError(problems) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(write_table(catalogue), encoding="utf-8")
-        unfinished.replace(path)
+        replace_file(path, text.encode())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     return path

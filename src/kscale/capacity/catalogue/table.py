@@ -2,8 +2,9 @@
 
 Columns: ``instance_type``, ``arch``, ``vcpu``, ``memory_mib``, ``gpu`` (a number); optional ``alloc_cpu``,
 ``alloc_memory``, ``alloc_pods``, ``alloc_ephemeral``, ``alloc_gpu`` (quantities: what the kubelet offers to pods),
-``gpu_name``, and ``ondemand_usd_per_hour_<region>``, ``spot_usd_per_hour_<region>`` for each region. An empty cell of
-an optional column is not known. What has no ``alloc_`` cell is what the formula of an ``Overhead`` leaves:
+``gpu_name``, ``vcpus_available`` (fewer than ``vcpu`` where a type is sold with some of its cores switched off), and
+``ondemand_usd_per_hour_<region>``, ``spot_usd_per_hour_<region>`` for each region. An empty cell of an optional column
+is not known. What has no ``alloc_`` cell is what the formula of an ``Overhead`` leaves:
 without one, everything, which is more than a real kubelet offers.
 """
 
@@ -12,23 +13,29 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.machine import Kept, gpu_resource
 from kscale.capacity.catalogue.overhead import Overhead, allocatable
-from kscale.capacity.catalogue.types import ARCHITECTURES, DEFAULT_PODS, Catalogue, InstanceType
+from kscale.capacity.catalogue.types import DEFAULT_PODS, Catalogue, InstanceType
 from kscale.errors import InputError, Problem
+from kscale.objects.decode import escaped
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["ON_DEMAND_PRICE", "SPOT_PRICE", "price_in", "read_table", "rows_of", "write_table"]
+__all__ = ["ON_DEMAND_PRICE", "SPOT_PRICE", "constrained_cores", "price_in", "read_table", "rows_of", "write_table"]
 
 ON_DEMAND_PRICE, SPOT_PRICE = "ondemand_usd_per_hour_", "spot_usd_per_hour_"
 _REQUIRED = ("instance_type", "arch", "vcpu", "memory_mib", "gpu")
 _ALLOCATABLE = {"alloc_cpu": "cpu", "alloc_memory": "memory", "alloc_ephemeral": "ephemeral-storage"}
 _OPTIONAL = ("alloc_cpu", "alloc_memory", "alloc_pods", "alloc_ephemeral", "alloc_gpu", "gpu_name")
 _OF_AZURE = "sku_family"  # a column that tables of Azure have
+_CONSTRAINED = re.compile(r"(?:Standard|Basic)_[A-Za-z]+\d+-(\d+)")
+_NAMED = 20
+"""Rows left out of a stored catalogue that are named; the others are counted."""
 
 
 def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
@@ -51,26 +58,64 @@ def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[s
         raise InputError(Problem(f"malformed CSV: {error}", source=source, object=f"row {reader.line_num}")) from None
 
 
-def read_table(text: str, source: str, kept: Kept) -> Catalogue:
-    """The catalogue in a CSV. Raises InputError with all problems at once, by row and column."""
+def read_table(text: str, source: str, kept: Kept, *, stored: bool = False) -> Catalogue:
+    """Read the catalogue in a CSV.
+
+    Parameters
+    ----------
+    text, source : str
+        The CSV, and what problems call it.
+    kept : Kept
+        The overhead formula and the number of pods that replace what the table says.
+    stored : bool
+        Whether the table is an imported catalogue. Its bad rows are left out, each named in ``left_out``, so that one
+        row does not make the others unusable. A table of Azure has rows without memory (less than one GiB, counted in
+        whole GiB), which are left out in either case.
+
+    Raises
+    ------
+    InputError
+        With all problems at once, by row and column; also if no row can be read.
+    """
     problems: list[Problem] = []
+    skipped: list[Problem] = []
     types: dict[str, InstanceType] = {}
     try:
         for name, cells in rows_of(text, source, _REQUIRED):
-            row = _Row(cells, name, source, problems)
-            found = row.instance_type(kept)
-            if found is None:
-                continue
-            if found.name in types:
-                row.wrong("instance_type", f'"{found.name}" occurs twice')
-            types[found.name] = found
+            row = _Row(cells, name, source)
+            kind = row.instance_type(kept)
+            if kind is not None and kind.name in types:
+                row.wrong("instance_type", f'"{kind.name}" occurs twice')
+            elif kind is not None:
+                types[kind.name] = kind
+            if stored or row.is_tiny:
+                label = f"{name} ({escaped(row.text('instance_type'))})"
+                skipped += [replace(problem, object=label) for problem in row.problems]
+            else:
+                problems += row.problems
     except InputError as error:
         problems += error.problems
     if not types and not problems:
-        problems.append(Problem("no instance type in it", source))
+        problems = skipped or [Problem("no instance type in it", source)]
     if problems:
         raise InputError(problems, total=len(types))
-    return Catalogue(types, source)
+    return Catalogue(types, source, _counted(skipped))
+
+
+def _counted(skipped: list[Problem]) -> dict[str, int]:
+    """Rows left out, each by name as long as they are few."""
+    by_row: dict[str, list[str]] = {}
+    for problem in skipped:
+        by_row.setdefault(problem.object, []).append(f"{problem.field}: {problem.message}")
+    named = list(by_row.items())[:_NAMED]
+    counts = {f"{skipped[0].source}: {row}: {'; '.join(texts)}": 1 for row, texts in named}
+    return counts | ({"more rows that cannot be read": len(by_row) - _NAMED} if len(by_row) > _NAMED else {})
+
+
+def constrained_cores(name: str, cores: int) -> int:
+    """Return the cores of an Azure type by its name: ``Standard_HB120-16rs_v2`` runs 16 of its 120."""
+    match = _CONSTRAINED.match(name)
+    return cores if match is None else min(cores, int(match[1]))
 
 
 def write_table(catalogue: Catalogue) -> str:
@@ -112,12 +157,13 @@ def price_in(text: str) -> float | None:
 
 @dataclass(slots=True)
 class _Row:
-    """One line of the file; what is wrong with it goes to ``problems``."""
+    """One line of the file; what is wrong with it goes to ``problems``. ``is_tiny``: a type of Azure without memory."""
 
     cells: Mapping[Any, Any]  # None is the key of surplus cells and the value of missing ones
     name: str
     source: str
-    problems: list[Problem]
+    problems: list[Problem] = field(default_factory=list)
+    is_tiny: bool = False
 
     def wrong(self, column: str, message: str) -> None:
         self.problems.append(Problem(message, source=self.source, object=self.name, field=column))
@@ -132,6 +178,16 @@ class _Row:
             self.wrong(column, f'"{text}" is not a whole number' if text else "the cell is empty")
             return 0
         return int(text)
+
+    def cores(self, name: str) -> int:
+        """The cores that run: as ``vcpus_available`` says, else as the name of an Azure type does."""
+        cores = self.count("vcpu")
+        if not self.text("vcpus_available"):
+            return constrained_cores(name, cores)
+        available = self.count("vcpus_available")
+        if available > cores:
+            self.wrong("vcpus_available", f"{available} is more than the {cores} there are")
+        return available
 
     def quantity(self, column: str) -> Quantity | None:
         text = self.text(column)
@@ -163,7 +219,6 @@ class _Row:
         return found
 
     def instance_type(self, kept: Kept) -> InstanceType | None:
-        before = len(self.problems)
         if None in self.cells or None in self.cells.values():
             self.wrong("", f"{'more' if None in self.cells else 'fewer'} cells than the header has columns")
             return None
@@ -176,19 +231,19 @@ class _Row:
         if kept.max_pods is not None:
             pods = Quantity(str(kept.max_pods))
         capacity = {
-            "cpu": Quantity(str(self.count("vcpu"))),
+            "cpu": Quantity(str(self.cores(name))),
             "memory": Quantity(f"{self.count('memory_mib')}Mi"),
             "pods": Quantity(str(DEFAULT_PODS)) if pods is None else pods,
         }
         for column, resource in (("vcpu", "cpu"), ("memory_mib", "memory")):
-            whole = column == "memory_mib" and _OF_AZURE in self.cells  # whole GiB: of half a one nothing is left
-            if len(self.problems) == before and not capacity[resource].value() and not whole:
+            if not self.problems and not capacity[resource].value():
+                self.is_tiny = column == "memory_mib" and _OF_AZURE in self.cells
                 self.wrong(column, "0: a node has some")
         gpus = self.count("gpu")
         gpu = gpu_resource(self.text("gpu_name"))
         if gpus:
             capacity[gpu] = Quantity(str(gpus))
-        if len(self.problems) > before:
+        if self.problems:
             return None
         room = capacity | self.left_by(kept, capacity, arch)
         for column, resource in _ALLOCATABLE.items():
@@ -203,7 +258,7 @@ class _Row:
         if gpus and usable is not None:
             room[gpu] = usable
         prices, spot = self.prices(ON_DEMAND_PRICE), self.prices(SPOT_PRICE)
-        if len(self.problems) > before:
+        if self.problems:
             return None
         return InstanceType(name, arch, capacity, room, prices, spot, self.text("gpu_name"))
 

@@ -12,9 +12,8 @@ from kscale.objects.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity
 
-__all__ = ["ARCHITECTURES", "DEFAULT_PODS", "Catalogue", "InstanceType", "UnknownTypeError"]
+__all__ = ["DEFAULT_PODS", "Catalogue", "InstanceType", "UnknownTypeError"]
 
-ARCHITECTURES = ("amd64", "arm64")
 DEFAULT_PODS = 110  # the kubelet's --max-pods, where the catalogue names no other number
 
 

@@ -80,6 +80,7 @@ def controllers_of(workload: Workload) -> Iterator[dict[str, Any]]:
     counts = {"replicas": workload.replicas, "readyReplicas": ready, "availableReplicas": ready}
     if workload.kind == "DaemonSet":
         status = {"desiredNumberScheduled": ready, "currentNumberScheduled": ready, "numberReady": ready}
+        status["numberMisscheduled"] = 0  # the API server lets none be without
         spec: dict[str, Any] = {"selector": selector, "template": template}
         yield {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec, "status": status}
     elif workload.kind == "Job":
@@ -144,6 +145,10 @@ def _claim_spec(workload: Workload) -> dict[str, Any]:
     }
 
 
+_BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+"""What the volume controller writes on a claim once it is bound: without it the scheduler waits for the claim."""
+
+
 def claims_of(workload: Workload, nodes: list[Node]) -> Iterator[dict[str, Any]]:
     """The claim and the bound volume of each running pod of a StatefulSet; the volume stays in the zone of its node."""
     for ordinal, at in enumerate(workload.running.tolist()):
@@ -153,7 +158,9 @@ def claims_of(workload: Workload, nodes: list[Node]) -> Iterator[dict[str, Any]]
         yield {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": _meta(claim, workload.namespace, uid=uid, labels=pod_labels(workload)),
+            "metadata": _meta(
+                claim, workload.namespace, uid=uid, labels=pod_labels(workload), annotations=dict(_BOUND)
+            ),
             "spec": {**_claim_spec(workload), "volumeName": f"pvc-{uid}"},
             "status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}},
         }
@@ -163,7 +170,7 @@ def claims_of(workload: Workload, nodes: list[Node]) -> Iterator[dict[str, Any]]
         yield {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": _meta(f"pvc-{uid}"),
+            "metadata": _meta(f"pvc-{uid}", annotations={"pv.kubernetes.io/provisioned-by": _DRIVER}),
             "spec": {
                 "capacity": {"storage": size},
                 "csi": {"driver": _DRIVER, "volumeHandle": f"vol-0{uid.replace('-', '')[-16:]}", "fsType": "ext4"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale.errors import InputError
+from kscale.files import replacing
 from kscale.libraries import library
 from kscale.objects.core import Pod
 
@@ -74,7 +76,7 @@ def write_usage(path: Path, pods: Iterable[Pod], *, seed: int = 0, hours: float 
 
 def _write_csv(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> int:
     rows = 0
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
         file.write("time,namespace,pod,container,cpu_cores,memory_bytes\n")
         for one in each:
             middle = f",{one.namespace},{one.pod},{one.container},"
@@ -92,7 +94,7 @@ def _write_parquet(path: Path, times: npt.NDArray[np.int64], each: Iterable[Usag
         ("cpu_cores", pa.float64()), ("memory_bytes", pa.float64()),
     ])  # fmt: skip
     rows = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with replacing(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in _tables(pa, schema, times, each):
             writer.write_table(table)
             rows += table.num_rows

@@ -4,21 +4,55 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.objects.base import ApiStruct, ResourceList
 from kscale.objects.core import Node, Pod, Taint
-from kscale.objects.nodegroup import NodeGroupOptions
+from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
+from kscale.objects.resource import ResourceSlice
+from kscale.objects.storage import CSINode
 from kscale.records import components_of
 
-__all__ = ["GroupEntry", "GroupOptions", "GroupTaint", "groups_schema", "groups_schema_text"]
+__all__ = ["GroupEntry", "GroupOptions", "GroupTaint", "GroupTemplate", "groups_schema", "groups_schema_text"]
 
 
 class GroupOptions(NodeGroupOptions, forbid_unknown_fields=True):
     """What differs for this group from the autoscaler's own options. Durations are seconds."""
+
+
+class GroupTemplate(Node):
+    """A new node, as the API server would return it, and what drivers publish for it.
+
+    ``resourceSlices``: its own devices (dynamic resource allocation). The name of the node is filled in; a pool without
+    ``resourceSliceCount`` is taken to be complete. ``csiNode``: its CSI drivers and their attach limits.
+    """
+
+    resource_slices: list[ResourceSlice] = msgspec.field(default_factory=list)
+    csi_node: CSINode | None = None
+
+    @property
+    def node(self) -> Node:
+        """The node alone."""
+        return Node(**{name: getattr(self, name) for name in Node.__struct_fields__})
+
+    def node_template(self, pods: list[Pod]) -> NodeTemplate:
+        """Return the template with these pods."""
+        counts = Counter((each.spec.driver, each.spec.pool.name) for each in self.resource_slices)
+
+        def complete(item: ResourceSlice) -> ResourceSlice:
+            pool = item.spec.pool
+            if pool.resource_slice_count:
+                return item
+            pool = replace(pool, resource_slice_count=counts[item.spec.driver, pool.name])
+            return replace(item, spec=replace(item.spec, pool=pool))
+
+        slices = [*map(complete, self.resource_slices)]
+        return NodeTemplate(node=self.node, pods=pods, csi_node=self.csi_node, resource_slices=slices)
 
 
 class GroupTaint(Taint, forbid_unknown_fields=True):
@@ -40,8 +74,9 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
     max: int = 1000
     """In nodes."""
     target: int | None = None
-    """The size that the cloud was asked for; absent = as many nodes as the group has."""
-    template: Node | None = None
+    """The size that the cloud was asked for, which may be outside of min and max; absent = as many nodes as the group
+    has."""
+    template: GroupTemplate | None = None
     """A node, as the API server would return it."""
     pods: list[Pod] = msgspec.field(default_factory=list)
     """With ``template``: the pods that every new node carries (DaemonSets)."""
@@ -80,9 +115,10 @@ def _quantity_schema(type_: type) -> dict[str, Any]:
 def groups_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a groups file: what the reader checks, as far as a schema can say it."""
     name, definitions = components_of(GroupEntry, _quantity_schema)
-    # What a Node or a Pod is, Kubernetes publishes.
-    for kind in ("Node", "Pod"):
-        definitions[kind] = {"type": "object", "description": f"A v1 {kind}, as the API server returns it."}
+    # What the objects of the API are, Kubernetes publishes.
+    for kind in ("Pod", "ResourceSlice", "CSINode"):
+        definitions[kind] = {"type": "object", "description": f"A {kind}, as the API server returns it."}
+    _restrict_template(definitions["GroupTemplate"])
     _restrict(definitions)
     definitions["Groups"] = {"type": "array", "items": {"$ref": f"#/$defs/{name}"}, "minItems": 1}
     groups = {"$ref": "#/$defs/Groups"}
@@ -118,6 +154,16 @@ _AMOUNTS: dict[str, Any] = {
         "description": "A quantity such as 500m, 2 or 16Gi.",
     },
 }
+
+
+def _restrict_template(template: dict[str, Any]) -> None:
+    """No field but those of a node and what comes with it; of these, null is absent."""
+    template["additionalProperties"] = False
+    fields = template["properties"]
+    fields |= {name: {} for name in ("apiVersion", "kind", "metadata", "spec", "status")}
+    slices = fields["resourceSlices"]
+    default = slices.pop("default")
+    fields["resourceSlices"] = {"anyOf": [slices, {"type": "null"}], "default": default}
 
 
 def _restrict(definitions: dict[str, Any]) -> None:

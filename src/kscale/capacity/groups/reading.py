@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kscale.capacity.groups.entry import GroupEntry, GroupOptions, GroupTaint
+from kscale.capacity.groups.entry import GroupEntry, GroupOptions, GroupTaint, GroupTemplate
 from kscale.capacity.plain_files import read_plain_file
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escaped, from_dict
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.validation import check
@@ -92,6 +93,9 @@ def groups_from(
             problems.append(Problem(f"the id is that of groups[{first[entry.id]}]", source, place, "id"))
         first.setdefault(entry.id, index)
         mistakes = [Problem(message, source, place, field) for field, message in _mistakes(entry, node_names)]
+        if entry.template is not None:
+            unknown = _unknown_fields(item["template"], msgspec.inspect.type_info(GroupTemplate), "template")
+            mistakes += [Problem(message, source, place, field) for field, message in unknown]
         for position, name in enumerate(entry.nodes):
             if name in owner:
                 text = f'node "{name}" is of groups[{owner[name]}] already'
@@ -170,16 +174,52 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
 def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """What no node can be, as the reading of a dump says it."""
     if entry.template is not None:
-        named = msgspec.structs.replace(
-            entry.template, metadata=msgspec.structs.replace(entry.template.metadata, name="x")
-        )
+        node = entry.template.node
+        named = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="x"))
         for finding in check(named):
             yield f"template.{finding.field}", finding.message
         yield from _labels("template.metadata.labels", entry.template.metadata.labels)
+        for position, each in enumerate(entry.template.resource_slices):
+            spec, field = each.spec, f"template.resourceSlices[{position}].spec"
+            for name, value in (("driver", spec.driver), ("pool.name", spec.pool.name)):
+                if not value:
+                    yield f"{field}.{name}", "is empty"
+            for name, given in (
+                ("nodeSelector", spec.node_selector is not None),
+                ("allNodes", bool(spec.all_nodes)),
+                ("perDeviceNodeSelection", bool(spec.per_device_node_selection)),
+            ):
+                if given:
+                    yield f"{field}.{name}", "is not of one node: a template has its own devices only"
     for position, pod in enumerate(entry.pods):
         for finding in check(pod):
             if finding.fatal and finding.field != "metadata.name":
                 yield f"pods[{position}].{finding.field}", finding.message
+
+
+_ALSO_KNOWN: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"managedFields", "selfLink"})}
+"""Fields of the API that nothing here reads."""
+
+
+def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of every field of plain data that the type of the API does not have."""
+    match type_:
+        case msgspec.inspect.UnionType():
+            for each in type_.types:
+                yield from _unknown_fields(data, each, path)
+        case msgspec.inspect.ListType() if isinstance(data, list):
+            for i, item in enumerate(data):
+                yield from _unknown_fields(item, type_.item_type, f"{path}[{i}]")
+        case msgspec.inspect.DictType() if isinstance(data, dict):
+            for key, item in data.items():
+                yield from _unknown_fields(item, type_.value_type, f"{path}[{key}]")
+        case msgspec.inspect.StructType() if isinstance(data, dict):
+            fields = {field.encode_name: field.type for field in type_.fields}
+            for name, item in data.items():
+                if name in fields:
+                    yield from _unknown_fields(item, fields[name], f"{path}.{name}")
+                elif name not in _ALSO_KNOWN.get(type_.cls, ()):
+                    yield f"{path}.{name}", f"unknown field; there are {', '.join(fields)}"
 
 
 def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
@@ -196,8 +236,6 @@ def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
             yield field, f"{size} is negative"
     if entry.min > entry.max >= 0:
         yield "min", f"min {entry.min} is more than max {entry.max}"
-    elif entry.target is not None and entry.target >= 0 and not entry.min <= entry.target <= entry.max:
-        yield "target", f"target {entry.target} is not between min {entry.min} and max {entry.max}"
 
 
 def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
@@ -232,7 +270,7 @@ class _Shelf:
     def template(self, entry: GroupEntry) -> tuple[NodeTemplate | None, float | None]:
         """What a new node is, if the entry itself says so, and what the catalogue asks for it."""
         if entry.template is not None:
-            return NodeTemplate(node=entry.template, pods=entry.pods), None
+            return entry.template.node_template(entry.pods), None
         if entry.instance_type is None:
             return None, None
         kind = self._catalogue(entry.catalogue)[entry.instance_type]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kscale.capacity.mix.offers import ON_DEMAND, SPOT, Offer, offers_of
 from kscale.capacity.mix.options import MixOptions
-from kscale.capacity.mix.outputs import groups_entries, node_pool
-from kscale.capacity.mix.planning import mix
+from kscale.capacity.mix.outputs import groups_entries, node_class_of, node_pool
+from kscale.capacity.mix.planning import least_cost_of_nodes, mix
 from kscale.capacity.mix.records import MixPlan
 from kscale.capacity.mix.subjects import ALL
 
@@ -17,7 +17,9 @@ __all__ = [
     "MixPlan",
     "Offer",
     "groups_entries",
+    "least_cost_of_nodes",
     "mix",
+    "node_class_of",
     "node_pool",
     "offers_of",
 ]

@@ -24,8 +24,9 @@ def resource_prices(kinds: BinKinds) -> NDArray[np.float64]:
     weights update method", Theory of Computing 8 (2012).
     """
     total = kinds.demand.astype(np.float64).T @ kinds.count
-    used = np.flatnonzero(total > 0)
     paid = kinds.cost > 0
+    # What no bin with a cost offers has no price: only free bins hold items that ask for it.
+    used = np.flatnonzero((total > 0) & kinds.capacity[paid].any(axis=0))
     if not used.size or not paid.any():
         return np.zeros(kinds.demand.shape[1])
     # What a bin offers of each resource, as a share of what is asked, for one unit of cost.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from kscale.capacity.mix.options import MixOptions
 from kscale.capacity.mix.rules import rules_of
 from kscale.capacity.mix.shapes import Limits, Shapes, shapes_of
 from kscale.errors import InputError
+from kscale.objects.core import Node
 from kscale.objects.requests import CPU, MEMORY, PODS, to_integers
 from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
 from kscale.scheduling.context import Context
@@ -34,15 +36,20 @@ MONEY = 10**9
 """Costs are whole billionths of the currency, rounded down: so a bound stays one."""
 
 _LATER = frozenset({"PodTopologySpread", "InterPodAffinity"})  # what depends on where other pods will be
+_SHARES = 10**6  # the largest denominator of a share of spot
 _ROOM = 1 << 59  # of a resource that some other plug-in counts
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a kind's bins come from in one cell: offers by number, or nodes that exist by number."""
+    """Where a kind's bins come from in one cell: offers by number, or nodes that exist by number.
+
+    ``minimum``: the bins are the minimum nodes of the offers, which are there whether they are used or not.
+    """
 
     offers: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
+    minimum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +59,12 @@ class Cell:
 
     kinds: NDArray[np.intp]
     available: NDArray[np.int64]
-    least: NDArray[np.int64]
     count: NDArray[np.int64]
     high: NDArray[np.float64]
 
     def of(self, kinds: BinKinds) -> BinKinds:
         """The instance of the cell."""
-        return replace(
-            kinds.only(self.kinds), available=self.available, least=self.least, count=self.count, high=self.high
-        )
+        return replace(kinds.only(self.kinds), available=self.available, count=self.count, high=self.high)
 
 
 class Instance:
@@ -181,17 +185,20 @@ class Instance:
     def _make_kinds(self, counts: NDArray[np.int64]) -> None:
         resources, demand, room = self._amounts()
         self.resources = resources
-        existing = len(self.snapshot.nodes)
-        price = np.array([math.floor(offer.price * MONEY) for offer in self.offers], dtype=np.int64)
-        cost = np.concatenate([np.zeros(existing, dtype=np.int64), price])
+        existing, total = len(self.snapshot.nodes), len(self.snapshot.nodes) + len(self.offers)
+        price = [math.floor(offer.price * MONEY) for offer in self.offers]
+        self.minimum_cost = sum(cost * offer.least for cost, offer in zip(price, self.offers, strict=True))
         cell = np.concatenate([self._cell_of_node, self.cells.of_offer])
         useful = [n for n in range(existing) if self._allowed[:, n].any()] if self.options.existing else []
         numbers: dict[object, int] = {}
         first: list[int] = []
-        members: list[dict[int, list[int]]] = []
-        for n in [*useful, *range(existing, existing + len(self.offers))]:
-            key: tuple[object, ...] = room[n].tobytes(), self._allowed[:, n].tobytes()
-            if n >= existing:
+        cost: list[int] = []
+        members: list[dict[int, Source]] = []
+        minima = [existing + i for i, offer in enumerate(self.offers) if offer.least]
+        for n, minimum in [*((n, False) for n in [*useful, *range(existing, total)]), *((n, True) for n in minima)]:
+            key: tuple[object, ...] = room[n].tobytes(), self._allowed[:, n].tobytes(), minimum
+            own = Source(nodes=(n,)) if n < existing else Source(offers=(n - existing,), minimum=minimum)
+            if own.offers and not minimum:
                 offer = self.offers[n - existing]
                 key += offer.price, offer.type, offer.capacity_type, offer.most is None
                 key += tuple(_size(offer, name) for name in (CPU, *self.options.limits))
@@ -199,37 +206,31 @@ class Instance:
             if i == len(members):
                 members.append({})
                 first.append(n)
-            members[i].setdefault(max(0, int(cell[n])), []).append(n)
-        self.sources = [
-            {
-                where: Source(nodes=tuple(found))
-                if at < existing
-                else Source(offers=tuple(n - existing for n in found))
-                for where, found in of_cell.items()
-            }
-            for at, of_cell in zip(first, members, strict=True)
-        ]
-        self.exists = np.array([at < existing for at in first])
+                cost.append(price[n - existing] if own.offers and not minimum else 0)
+            where = max(0, int(cell[n]))
+            there = members[i].get(where, Source(minimum=minimum))
+            members[i][where] = Source(there.offers + own.offers, there.nodes + own.nodes, minimum)
+        self.sources = members
         rules = rules_of(self.classes, counts.tolist(), self.ctx)
         self.shapes: Shapes = shapes_of(demand, counts, self._allowed[:, first], rules)
         limits = self._limits()
-        self.plan: BinKinds = self.shapes.kinds(room[first], cost[first], limits, strict=True)
+        costs = np.array(cost, dtype=np.int64)
+        self.plan: BinKinds = self.shapes.kinds(room[first], costs, limits, strict=True)
         differs = self.shapes.differs
-        self.bound = self.shapes.kinds(room[first], cost[first], limits, strict=False) if differs else self.plan
+        self.bound = self.shapes.kinds(room[first], costs, limits, strict=False) if differs else self.plan
 
     def cell(self, number: int) -> Cell:
         """One of the parts that are packed by themselves."""
         kinds = np.array([i for i, source in enumerate(self.sources) if number in source], dtype=np.intp)
-        some = [self._there(self.sources[i][number]) for i in kinds.tolist()]
+        some = [self.available(self.sources[i][number]) for i in kinds.tolist()]
         mine = self.shapes.of_class[self.class_of[self.cell_of == number]]
         count = np.bincount(mine, minlength=len(self.shapes.count)).astype(np.int64)
-        total = float(self.shapes.count @ self.shapes.demand[:, 0]) or 1.0
-        share = float(count @ self.shapes.demand[:, 0]) / total
+        total = float(self.shapes.count @ self.shapes.demand[:, 0])
+        share = float(count @ self.shapes.demand[:, 0]) / total if total else float(number == 0)
         high = np.where(np.isfinite(self.plan.high), np.floor(self.plan.high * share), self.plan.high)
         return Cell(
             kinds,
-            np.array([most for most, _ in some], dtype=np.int64),
-            np.array([least for _, least in some], dtype=np.int64),
+            np.array(some, dtype=np.int64),
             count,
             high,
         )
@@ -260,47 +261,66 @@ class Instance:
         kept = [name for name, some in zip(["pods", *names], used.tolist(), strict=True) if some]
         return kept, np.ascontiguousarray(np.maximum(demand[:, used], 0)), np.ascontiguousarray(amounts[:, used])
 
-    def _there(self, source: Source) -> tuple[int, int]:
-        """(bins that there may be, bins that there must be)."""
+    def available(self, source: Source) -> int:
+        """Return how many bins there may be."""
         if source.nodes:
-            return len(source.nodes), 0
+            return len(source.nodes)
         offers = [self.offers[n] for n in source.offers]
-        most = [offer.most for offer in offers]
-        available = UNLIMITED if None in most else sum(n for n in most if n is not None)
-        return available, sum(offer.least for offer in offers)
+        if source.minimum:
+            return sum(offer.least for offer in offers)
+        most = [None if offer.most is None else offer.most - offer.least for offer in offers]
+        return UNLIMITED if None in most else sum(n for n in most if n is not None)
 
     def _limits(self) -> Limits:
-        """Least and most bins of each kind, and the rows of the options."""
-        there = [[self._there(each) for each in source.values()] for source in self.sources]
-        available = [UNLIMITED if any(n == UNLIMITED for n, _ in each) else sum(n for n, _ in each) for each in there]
-        least = [sum(n for _, n in each) for each in there]
-        offers = [next(iter(source.values())).offers for source in self.sources]
-        self.offer_of_kind = [self.offers[each[0]] if each else None for each in offers]
+        """Return how many bins of each kind there may be, and the rows of the options.
+
+        The minimum nodes of all offers are there in any case, so the rows limit what comes beside them.
+        """
+        there = [[self.available(each) for each in source.values()] for source in self.sources]
+        available = [UNLIMITED if UNLIMITED in each else sum(each) for each in there]
+        bought = [() if (each := next(iter(source.values()))).minimum else each.offers for source in self.sources]
+        self.offer_of_kind = [self.offers[each[0]] if each else None for each in bought]
+        least = np.array([offer.least for offer in self.offers], dtype=np.int64)
         rows: list[list[int]] = []
-        high: list[float] = []
+        high: list[int] = []
         share = self.options.spot_share
         if share is not None and share < 1.0:
-            part = math.floor(share * 1000 + 1e-6)
-            rows.append([_spot_weight(offer, part) for offer in self.offers])
-            high.append(0.0)
+            rows.append([_spot_weight(offer, Fraction(share).limit_denominator(_SHARES)) for offer in self.offers])
+            high.append(0)
+            self._check_spot(rows[-1])
         for name, most in self.options.limits.items():
-            installed = sum(_capacity(node.status.capacity or {}, name) for node in self.snapshot.columns.objects)
+            installed = sum(_capacity(node, name) for node in self.snapshot.columns.objects)
             rows.append([_size(offer, name) for offer in self.offers])
-            high.append(float(most - installed))
-            if most < installed + sum(size * n.least for size, n in zip(rows[-1], self.offers, strict=True)):
+            high.append(most - installed)
+            if most < installed + sum(size * n for size, n in zip(rows[-1], least.tolist(), strict=True)):
                 raise InputError(f"limit of {name}: {most} is less than the nodes that exist and minima already have")
-        self.offer_rows: NDArray[np.int64] = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.offers))
-        self.high = np.array(high, dtype=np.float64)
+        units = [math.gcd(*row) or 1 for row in rows]
+        self.offer_rows: NDArray[np.int64] = np.array(
+            [[weight // unit for weight in row] for row, unit in zip(rows, units, strict=True)], dtype=np.int64
+        ).reshape(len(rows), len(self.offers))
+        self.high = np.array([most // unit for most, unit in zip(high, units, strict=True)], dtype=np.float64)
         of_kinds = np.zeros((len(rows), len(self.sources)), dtype=np.int64)
-        for kind, each in enumerate(offers):
-            if each:
-                of_kinds[:, kind] = self.offer_rows[:, each[0]]
+        for kind, offers in enumerate(bought):
+            if offers:
+                of_kinds[:, kind] = self.offer_rows[:, offers[0]]
         return Limits(
-            least=np.array(least, dtype=np.int64),
-            available=np.array(available, dtype=np.int64),
-            rows=of_kinds,
-            high=self.high,
+            available=np.array(available, dtype=np.int64), rows=of_kinds, high=self.high - self.offer_rows @ least
         )
+
+    def _check_spot(self, weights: Sequence[int]) -> None:
+        """Raise InputError if the minima have more spot than their share and no further nodes can make up for it."""
+        balance = sum(weight * offer.least for weight, offer in zip(weights, self.offers, strict=True))
+        more = [
+            (weight, None if offer.most is None else offer.most - offer.least)
+            for weight, offer in zip(weights, self.offers, strict=True)
+            if weight < 0
+        ]
+        if balance <= 0 or any(most is None for _, most in more):
+            return
+        if balance + sum(weight * (most or 0) for weight, most in more) > 0:
+            names = ", ".join(sorted(o.name for o in self.offers if o.least and o.capacity_type == SPOT))
+            share = self.options.spot_share
+            raise InputError(f"spot_share: the minimum of {names} is more than a share of {share:g} allows")
 
     def free_of_offer(self, number: int) -> NDArray[np.float64]:
         """(cpu, memory, pods) that pods find on a new node."""
@@ -320,22 +340,26 @@ def _taken(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequen
     return records.take(positions) if isinstance(records, PodRows) else [records[i] for i in positions.tolist()]
 
 
-def _spot_weight(offer: Offer | None, part: int) -> int:
-    """Of the row that keeps the share of spot: its sum is at most 0. ``part``: the share in thousandths."""
+def _spot_weight(offer: Offer, share: Fraction) -> int:
+    """Return the weight of a node in the row that limits the share of spot: the row's sum is at most 0."""
     cpu = _size(offer, CPU)
-    return cpu * (1000 - part) if offer is not None and offer.capacity_type == SPOT else -cpu * part
+    if offer.capacity_type == SPOT:
+        return cpu * (share.denominator - share.numerator)
+    return -cpu * share.numerator
 
 
-def _size(offer: Offer | None, resource: str) -> int:
-    """The capacity of one node: milli-units of cpu, else units; ``nodes`` are 1. Nodes that exist (None) count 0."""
-    return 0 if offer is None else _capacity(offer.template.node.status.capacity or {}, resource)
+def _size(offer: Offer, resource: str) -> int:
+    """Return the capacity of one node: milli-units of cpu, else units; ``nodes`` are 1."""
+    return _capacity(offer.template.node, resource)
 
 
 def _three(amounts: Mapping[str, int], pods: int) -> NDArray[np.float64]:
     return np.array([amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods], dtype=np.float64)
 
 
-def _capacity(amounts: Mapping[str, object], resource: str) -> int:
+def _capacity(node: Node, resource: str) -> int:
+    """Return what a node has of a resource; a template may know only what is allocatable."""
     if resource == "nodes":
         return 1
-    return to_integers(amounts).get(resource, 0)  # type: ignore[arg-type]  # a resource list
+    amounts = {**(node.status.allocatable or {}), **(node.status.capacity or {})}
+    return to_integers(amounts).get(resource, 0)

@@ -101,12 +101,16 @@ class Packing:
         return not (worse & (after > self.kinds.high)).any()
 
     def _mend(self) -> None:
-        """Bins of other kinds where a balance of kinds does not hold, one after the other, the cheapest change first;
-        what cannot be changed is unpacked."""
+        """Make every balance of kinds hold, one bin after the other, the cheapest change first.
+
+        A change is a bin of another kind with the same content, or one more bin that stays empty. What nothing can
+        make up for is unpacked.
+        """
         rows, cost = self.kinds.rows, self.kinds.cost
         for q in np.flatnonzero(~self._plain).tolist():
             while rows[q] @ self.used > self.kinds.high[q]:
-                changes = []
+                makes_up = [t for t in np.flatnonzero(rows[q] < 0).tolist() if self.room(t) > 0]
+                changes = [(int(cost[t]) / -int(rows[q, t]), -1, t) for t in makes_up]
                 for i, (kind, pattern, _) in enumerate(self._bins):
                     if rows[q, kind] <= 0:
                         continue
@@ -118,6 +122,10 @@ class Packing:
                 if not changes:
                     return
                 _, i, other = min(changes)
+                if i < 0:
+                    self._bins.append((other, np.zeros(self.kinds.classes, dtype=np.int64), 1))
+                    self.used[other] += 1
+                    continue
                 kind, pattern, copies = self._bins[i]
                 self._bins[i] = kind, pattern, copies - 1
                 self.used[kind] -= 1

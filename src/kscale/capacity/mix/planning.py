@@ -7,25 +7,30 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from kscale.capacity.mix.check import Checked, Planned, Room, check
-from kscale.capacity.mix.instance import Instance
+from kscale.capacity.mix.exact import SmallMix
+from kscale.capacity.mix.instance import MONEY, Instance
 from kscale.capacity.mix.nodes import give_out
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.capacity.mix.options import MixOptions
 from kscale.capacity.mix.records import MixPlan, TypesPoint
 from kscale.capacity.mix.reporting import plan_of
-from kscale.capacity.mix.solve import Budget, Solution, solve
+from kscale.capacity.mix.solve import Budget, Solution, least_cost, solve
 from kscale.capacity.mix.subjects import ALL, subjects
 from kscale.capacity.mix.types import few_types
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.validity import checked_bound
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["mix"]
+__all__ = ["least_cost_of_nodes", "mix"]
 
 _CURVE = (1, 2, 3, 5)
+_CHECKS = 3  # of a plan to which the check before has added nodes
 _SHARE = 4  # of the plan's effort, one point of the curve gets one part
 
 
@@ -59,13 +64,47 @@ def mix(
         options.bound_effort, options.plan_effort, stop[0], stop[1], options.tolerance, threads=options.threads
     )
     whole = _planned(snapshot, names, chosen, options, budget)
-    points, best = _with_few_types(whole, snapshot, names, options, budget)
+    small = SmallMix(whole.instance)
+    whole = _best([whole, *_exactly(whole, small, budget)])
+    whole, points, best = _with_few_types(whole, small, snapshot, names, options, budget)
+    if best.breaks_limits:
+        fields = [f"limits[{name}]" for name in options.limits]
+        if options.spot_share is not None:
+            fields.insert(0, "spot_share")
+        raise InputError(f"{', '.join(fields)}: no nodes were found that keep to this beside the minima of the offers")
+    if not whole.instance.nowhere.size:
+        for point in points:
+            if not point.nowhere:
+                checked_bound(whole.bound, point.cost, f"a mix of {point.types or 'any number of'} types")
     best = dataclasses.replace(best, solution=whole.solution.proving(best.solution))
     comparable = len(best.instance.nowhere) == len(whole.instance.nowhere)
     plan = plan_of(
         best.instance, best.solution, best.planned, best.checked, placements=placements, comparable=comparable
     )
     return msgspec.structs.replace(plan, curve=points if options.curve else [])
+
+
+def least_cost_of_nodes(
+    snapshot: Snapshot, offers: Iterable[Offer | NodeGroup], pods: Sequence[str], options: MixOptions
+) -> float:
+    """Return a proven least cost an hour of the new nodes of any decision that places all the pods.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The nodes that exist and the pods on them.
+    offers : iterable of Offer or NodeGroup
+        What may be bought.
+    pods : sequence of str
+        Names of pending pods. Those of DaemonSets are left out, as are pods that no offer and no node can hold.
+    options : MixOptions
+        ``bound_effort``, ``tolerance``, ``threads``, ``existing``, ``limits`` and ``spot_share`` count.
+    """
+    options.check()
+    snapshot, names, options = subjects(snapshot, pods, options)
+    instance = Instance(snapshot, names, offers_of(offers), options)
+    budget = Budget(options.bound_effort, tolerance=options.tolerance, threads=options.threads)
+    return (least_cost(instance.bound, budget).value + instance.minimum_cost) / MONEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +126,11 @@ class _Result:
         return sum(offer.price for offer in self.nodes)
 
     @property
+    def bound(self) -> float:
+        """What any nodes for these pods cost at least."""
+        return (self.solution.proof.value + self.instance.minimum_cost) / MONEY
+
+    @property
     def types(self) -> list[str]:
         """The types of the new nodes, those that cost most together first."""
         cost: dict[str, float] = {}
@@ -97,6 +141,17 @@ class _Result:
     @property
     def homeless(self) -> int:
         return len(self.checked.left) + len(self.instance.nowhere)
+
+    @property
+    def breaks_limits(self) -> bool:
+        """Whether the nodes are more than a limit or the share of spot allows."""
+        counts = np.bincount([node.offer for node in self.checked.nodes], minlength=len(self.instance.offers))
+        return bool((self.instance.offer_rows @ counts > self.instance.high).any())
+
+
+def _best(results: Sequence[_Result]) -> _Result:
+    """Return the first of the best: within the limits, then with the fewest pods left, then the cheapest."""
+    return min(results, key=lambda result: (result.breaks_limits, result.homeless, round(result.cost, 9)))
 
 
 def _planned(
@@ -109,10 +164,32 @@ def _planned(
     return _Result(instance, solution, planned, _checked(instance, planned))
 
 
+def _exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | None = None) -> list[_Result]:
+    """Return the cheapest plan of a small instance, with the proof of ``result``; nothing if the budget is over."""
+    if result.solution.stopped[1]:
+        return []
+    spent = result.solution.effort
+    effort = Effort(None if budget.plan is None else max(0, budget.plan - spent[1]), budget.stop_plan)
+    planned = small.plan(effort, max_types)
+    if planned is None:
+        return []
+    solution = dataclasses.replace(result.solution, effort=(spent[0], spent[1] + effort.spent))
+    checked = _checked(result.instance, planned, only_planned_types=max_types is not None)
+    return [_Result(result.instance, solution, planned, checked)]
+
+
 def _with_few_types(
-    whole: _Result, snapshot: Snapshot, names: list[str] | None, options: MixOptions, budget: Budget
-) -> tuple[list[TypesPoint], _Result]:
-    """The curve, and the plan with no more types than may be."""
+    whole: _Result,
+    small: SmallMix,
+    snapshot: Snapshot,
+    names: list[str] | None,
+    options: MixOptions,
+    budget: Budget,
+) -> tuple[_Result, list[TypesPoint], _Result]:
+    """Return the best plan of any number of types, the curve, and the best plan with no more types than may be.
+
+    A plan of fewer types is a plan of more types, too: no point costs more than one before it.
+    """
     most, free = options.max_types, whole.types
     offers = whole.instance.offers
     must = frozenset(offer.type for offer in offers if offer.least)
@@ -121,21 +198,25 @@ def _with_few_types(
     numbers = {k for k in _CURVE if len(must) <= k < len(free)} if options.curve else set()
     if most is not None and most < len(free):
         numbers.add(most)
-    best = whole
-    points = []
+    results: dict[int, _Result] = {}
     if numbers:
         type_of = [None if offer is None else offer.type for offer in whole.instance.offer_of_kind]
         sets = few_types(whole.instance.plan, type_of, free, must, max(numbers), options.threads)
+        before: list[_Result] = []
         for number in sorted(numbers):
             types = [each for each in sets if len(each) <= number][-1]
             limited = dataclasses.replace(budget, prove=False)
             if number != most:
                 limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
-            result = _planned(snapshot, names, [each for each in offers if each.type in types], options, limited)
-            points.append(_point(number, result))
-            if number == most:
-                best = result
-    return [*points, *([] if most is not None and most < len(free) else [_point(None, whole)])], best
+            chosen = [each for each in offers if each.type in types]
+            result = _planned(snapshot, names, chosen, options, limited)
+            before = [_best([*before, result, *_exactly(whole, small, budget, number)])]
+            results[number] = before[0]
+        whole = _best([whole, *before])
+    points = [_point(number, result) for number, result in results.items()]
+    if most is not None and most in results:
+        return whole, points, results[most]
+    return whole, [*points, _point(None, whole)], whole
 
 
 def _part(effort: int | None) -> int | None:
@@ -146,9 +227,35 @@ def _point(number: int | None, result: _Result) -> TypesPoint:
     return TypesPoint(types=number, cost=round(result.cost, 9), chosen=result.types, nowhere=result.homeless)
 
 
-def _checked(instance: Instance, planned: Planned) -> Checked:
+def _checked(instance: Instance, planned: Planned, *, only_planned_types: bool = False) -> Checked:
+    """Return what the exact predicates make of a plan when all its nodes are there before the first pod is placed.
+
+    A node that the check adds may be the first of its zone, which spread counts from then on: so the check is made
+    again with it. ``only_planned_types``: it adds no node of another type.
+    """
     offers = instance.offers
-    room = Room([offer.most for offer in offers], instance.offer_rows, instance.high)
+    types = {offer.type for offer in offers}
+    if only_planned_types:
+        types = {offers[i].type for i in planned.offer.tolist()}
+    most = [offer.most if offer.type in types else 0 for offer in offers]
+    checked = _checked_once(instance, planned, most)
+    if not any(instance.classes[c].spread for c in np.unique(instance.class_of).tolist()):
+        return checked
+    known = len(planned.offer)
+    for _ in range(_CHECKS):
+        if len(checked.nodes) == known:
+            break
+        known = len(checked.nodes)
+        offer = np.array([node.offer for node in checked.nodes], dtype=np.int64)
+        checked = _checked_once(instance, Planned(offer, checked.node), most)
+    checked.added = len(checked.nodes) - len(planned.offer)
+    checked.moved = int(((planned.node >= 0) & (checked.node >= 0) & (planned.node != checked.node)).sum())
+    return checked
+
+
+def _checked_once(instance: Instance, planned: Planned, most: Sequence[int | None]) -> Checked:
+    offers = instance.offers
+    room = Room(most, instance.offer_rows, instance.high)
     for offer in planned.offer.tolist():
         room.take(offer)
     return check(

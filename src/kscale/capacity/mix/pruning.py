@@ -13,22 +13,26 @@ _TIMES = 4_096  # of a small bin in a large one that are looked at: so many time
 
 
 def undominated(kinds: BinKinds) -> NDArray[np.intp]:
-    """The kinds that no other can stand for: one that is as cheap, holds as much of everything and there without limit.
+    """Return the kinds that no other kind can replace, as int64[n] in ascending order.
 
-    Of equal ones the first stays.
+    A kind replaces another if it is as cheap, holds as much of everything and may be had without limit. Of equal kinds
+    the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
     """
     return _kept(kinds, several=False)
 
 
 def candidates(kinds: BinKinds) -> NDArray[np.intp]:
-    """The kinds that the linear program needs: as :func:`undominated`, and none of which several together cost no less
-    than one of another kind that holds what all of them do."""
+    """Return the undominated kinds of which several together cost less than one larger bin that holds as much.
+
+    The others rarely pay. This is a hint and no proof: where there are fewer items than several bins would hold, one
+    small bin is cheaper than one large bin, so a bound has to look at the others, too.
+    """
     return _kept(kinds, several=True)
 
 
 def _kept(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
     needed = kinds.least > 0
-    useful = kinds.most.any(axis=1) | needed
+    useful = kinds.most.any(axis=1) | needed | (kinds.rows < 0).any(axis=0)  # an empty bin may make up for others
     keep = useful.copy()
     limit = kinds.most.astype(np.int64)
     count = np.minimum(kinds.count, np.iinfo(np.int32).max)

@@ -18,7 +18,7 @@ class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 class MixLine(Part, frozen=True):
     """New nodes of one type and capacity type. ``price`` of one node and ``cost`` of all for an hour, ``share`` of the
     cost of all new nodes; ``utilization``: requests over allocatable by resource; ``zones``, ``groups``: nodes in
-    each."""
+    each; ``arch``: as ``kubernetes.io/arch`` of the nodes has it, empty where the offer does not say."""
 
     type: str
     capacity_type: str
@@ -30,6 +30,7 @@ class MixLine(Part, frozen=True):
     share: float
     zones: dict[str, int] = {}
     groups: dict[str, int] = {}
+    arch: str = ""
 
 
 class Bound(Part, frozen=True):

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.check import Checked, Planned
 from kscale.capacity.mix.instance import MONEY, Instance
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs
 from kscale.capacity.mix.solve import Solution
 from kscale.objects.requests import CPU, MEMORY, PODS
 from kscale.objects.selectors import SelectorError
+from kscale.scheduling.bounds.validity import checked_bound
 from kscale.scheduling.facts import HOSTNAME
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
 
@@ -28,8 +30,10 @@ def plan_of(
     used = checked.node
     cost = sum(offers[node.offer].price for node in checked.nodes)
     before = sum(offers[offer].price for offer in planned.offer.tolist())
-    bound = solution.proof.value / MONEY
+    bound = (solution.proof.value + instance.minimum_cost) / MONEY
     proven = comparable and not checked.left
+    if proven:
+        checked_bound(bound, cost, "mix")
     lost = [instance.asked[i].key for i in instance.nowhere.tolist()]
     lost += [instance.records[i].key for i in checked.left]
     lines = _lines(instance, checked)
@@ -108,6 +112,7 @@ def _lines(instance: Instance, checked: Checked) -> list[MixLine]:
                 share=round(cost / total, 6) if total else 0.0,
                 zones=_counted(offers[checked.nodes[i].offer].zone for i in members),
                 groups=_counted(offers[checked.nodes[i].offer].group for i in members),
+                arch=arch_of(offers[checked.nodes[members[0]].offer].template.node),
             )
         )
     return sorted(lines, key=lambda line: (-line.cost, line.type, line.capacity_type))

@@ -20,7 +20,6 @@ _MOST_RESOURCES = 14  # of an instance; rules beyond these are kept class by cla
 class Limits:
     """On numbers of bins, as in :class:`~kscale.scheduling.bounds.kinds.BinKinds`."""
 
-    least: NDArray[np.int64]
     available: NDArray[np.int64]
     rows: NDArray[np.int64]
     high: NDArray[np.float64]
@@ -65,7 +64,6 @@ class Shapes:
             cost,
             allowed=self.allowed,
             max_per_bin=self.strict_limit if strict else self.limit,
-            least=limits.least,
             available=limits.available,
             rows=limits.rows,
             high=limits.high,

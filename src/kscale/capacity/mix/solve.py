@@ -12,7 +12,7 @@ from kscale.capacity.mix.even import evenly
 from kscale.capacity.mix.greedy import packed_greedily, volume_bound
 from kscale.capacity.mix.instance import Cell
 from kscale.capacity.mix.packing import Packed, Packing
-from kscale.capacity.mix.pruning import candidates
+from kscale.capacity.mix.pruning import candidates, undominated
 from kscale.capacity.mix.rounding import dive
 from kscale.capacity.mix.whole import cheaper
 from kscale.scheduling.bounds.effort import Effort
@@ -22,7 +22,7 @@ from kscale.scheduling.bounds.kinds import BinKinds
 from kscale.scheduling.bounds.master import Master, have_solver
 from kscale.scheduling.bounds.proof import Proof
 
-__all__ = ["Budget", "Solution", "solve"]
+__all__ = ["Budget", "Solution", "least_cost", "solve"]
 
 _COLUMNS = 1_500  # that a dive starts from
 _HANDED_ON = 5_000  # columns, from one program to the next
@@ -71,11 +71,12 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
         packed = [_within(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)]
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
     even = [evenly(part, plan_effort) for part in parts]
-    needed = candidates(strict)
+    needed = undominated(strict)
     same = strict is kinds
     work = Generation(
         strict.only(needed),
         bound_effort,
+        rare=~np.isin(needed, candidates(strict)),
         tolerance=budget.tolerance,
         prove=same and budget.prove,
         threads=budget.threads,
@@ -87,19 +88,32 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     for cell, part, evened in zip(cells, parts, even, strict=True):
         known = _some(columns, cell.kinds, strict.size)
         packed.append(_within(cell, _dived(part, known, evened, plan_effort, budget)))
-    found, method = proving.proof, "column_generation"
-    if found is None or not proving.complete:  # else no prices of resources prove more than the tolerance
-        volume = _by_resources(kinds)
-        if found is None or found.value < volume.value:
-            found, method = volume, "volume"
+    proof, method = _best_proof(kinds, proving)
     return Solution(
         packed,
-        found,
+        proof,
         method,
         work.objective,
         (bound_effort.spent, plan_effort.spent),
         (bound_effort.stopped, plan_effort.stopped),
     )
+
+
+def least_cost(kinds: BinKinds, budget: Budget) -> Proof:
+    """Return a proof of what the bins for all items cost at least, without a search for such bins."""
+    if not have_solver():
+        return volume_bound(kinds)
+    none = np.zeros(0, dtype=np.intp), np.zeros((0, kinds.classes), dtype=np.int64)
+    return _best_proof(kinds, _relaxed(kinds, none, Effort(budget.bound, budget.stop_bound), budget))[0]
+
+
+def _best_proof(kinds: BinKinds, work: Generation) -> tuple[Proof, str]:
+    """Return the better of what column generation and prices of resources prove, and which it is."""
+    proof = work.proof
+    if proof is not None and work.complete:  # no prices of resources prove more than the tolerance
+        return proof, "column_generation"
+    volume = _by_resources(kinds)
+    return (volume, "volume") if proof is None or proof.value < volume.value else (proof, "column_generation")
 
 
 def _by_resources(kinds: BinKinds) -> Proof:
@@ -132,10 +146,11 @@ def _relaxed(
     kinds: BinKinds, columns: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget
 ) -> Generation:
     """The bound's own program, from the fillings of the plan's on."""
-    needed = candidates(kinds)
+    needed = undominated(kinds)
     work = Generation(
         kinds.only(needed),
         effort,
+        rare=~np.isin(needed, candidates(kinds)),
         tolerance=budget.tolerance,
         known=_some(columns, needed, kinds.size),
         threads=budget.threads,

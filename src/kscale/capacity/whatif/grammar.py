@@ -38,6 +38,7 @@ class Question(StrEnum):
     SCALE_DOWN = "scale-down"
     MIX = "mix"
     HEADROOM = "headroom"
+    REBUILD = "rebuild"
     SIMULATE = "simulate"
 
 
@@ -72,7 +73,8 @@ class GroupsEdit(_Strict):
 
 class PodsEdit(_Strict):
     """Pods: those of the manifests in files (``add``), of workloads that get another size (``scale``:
-    namespace/kind/name to a number, or to ``x1.5``), and without those that a label selector picks (``remove``)."""
+    namespace/kind/name, or a pattern of it, to a number, or to ``x1.5``), and without those that a label selector picks
+    (``remove``). A pattern (``*``: everything) means no DaemonSets, and a name in full wins over it."""
 
     add: list[str] = msgspec.field(default_factory=list)
     scale: dict[str, int | str] = msgspec.field(default_factory=dict)
@@ -82,11 +84,17 @@ class PodsEdit(_Strict):
 
 
 class LoseEdit(_Strict):
-    """Nodes that are gone: by name, by zone, by node group. Their pods wait, but for those of DaemonSets."""
+    """Nodes that are gone: by name, by zone, by node group. Their pods wait, but for those of DaemonSets.
+
+    No new nodes come in a zone or a node group that is lost, unless ``rebuy`` says that they may. Nodes that are lost
+    by name may always be replaced.
+    """
 
     node: list[str] = msgspec.field(default_factory=list)
     zone: list[str] = msgspec.field(default_factory=list)
     pool: list[str] = msgspec.field(default_factory=list)
+    rebuy: bool = False
+    """New nodes may come in the lost zones and node groups."""
 
 
 class RequestsEdit(_Strict):

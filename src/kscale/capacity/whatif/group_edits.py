@@ -20,7 +20,7 @@ from kscale.capacity.plain_files import read_plain_file
 from kscale.capacity.whatif.grammar import GroupsEdit, PricesEdit, Question, SetGroup
 from kscale.capacity.whatif.question_flags import options_in
 from kscale.capacity.whatif.texts import factor_in, group_names
-from kscale.capacity.whatif.world import World
+from kscale.capacity.whatif.world import World, zones_of
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -38,8 +38,10 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
         raise InputError("add, remove or set something")
     groups = list(world.groups)
     templates, retired, standing = dict(world.templates), list(world.retired), dict(world.standing)
+    notes = list(world.notes)
     for pattern in edit.remove:
-        gone = set(group_names(groups, pattern))
+        lost = [group for group in world.retired if group.id in world.lost_groups]  # removing these changes nothing
+        gone = set(group_names((*groups, *lost), pattern, retired))
         for group in groups:
             if group.id in gone:
                 retired.append(group)
@@ -48,12 +50,15 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
     for pattern, change in edit.set.items():
         if not change.given:
             raise InputError(f"set.{pattern}: name min, max, target, price or instanceType")
-        for name in group_names(groups, pattern):
+        for name in group_names(groups, pattern, retired):
             at = next(i for i, group in enumerate(groups) if group.id == name)
             old = groups[at]
             groups[at] = _changed(old, change, world, templates)
             if change.instance_type is not None:
                 standing.setdefault(name, old.price)  # only new nodes are of that type
+                if count := len(members_of(old, world.place.snapshot.columns.objects)):
+                    nodes = "1 node that runs keeps its" if count == 1 else f"{count:,} nodes that run keep their"
+                    notes.append(f"{name}: {nodes} type and price, only new ones are {change.instance_type}")
     if edit.add:
         added = groups_from(edit.add, folder=folder, node_names=world.place.snapshot.columns.index,
                             catalogue=world.catalogue)  # fmt: skip
@@ -61,8 +66,19 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
         for group in added:
             if group.id in taken:
                 raise InputError(f'there is a node group "{group.id}" already')
+            if zones := zones_of(group, world, ()) & world.lost_zones:
+                raise InputError(
+                    f'node group {group.id}: zone "{min(zones)}" is lost (lose: {{rebuy: true}} buys there)'
+                )
             groups.append(group)
-    return replace(world, groups=tuple(groups), templates=templates, retired=tuple(retired), standing=standing)
+    return replace(
+        world,
+        groups=tuple(groups),
+        templates=templates,
+        retired=tuple(retired),
+        standing=standing,
+        notes=tuple(notes),
+    )
 
 
 def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:

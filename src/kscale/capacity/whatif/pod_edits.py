@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import count, islice
 from pathlib import Path
@@ -13,13 +14,16 @@ from pathlib import Path
 import msgspec
 
 from kscale.capacity.fit import workloads_in
+from kscale.capacity.groups import members_of
 from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
 from kscale.capacity.other_requests import asking
 from kscale.capacity.right_sizing import advice_of, resized
+from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif.grammar import LoseEdit, PodsEdit, RequestsEdit
 from kscale.capacity.whatif.texts import factor_in, group_names
-from kscale.capacity.whatif.world import Nodes, Place, World
+from kscale.capacity.whatif.world import ZONE, Nodes, Place, World, zones_of
 from kscale.errors import InputError
+from kscale.files import read_file
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.quantity import Quantity, QuantityError
@@ -30,12 +34,11 @@ from kscale.objects.workloads import pods_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
 from kscale.vpa.advice.records import RecommendationReport
-from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
+from kscale.vpa.controllers import Controllers, TargetError
+from kscale.vpa.dump_controllers import controllers_of
 from kscale.vpa.target import parent_of
 
 __all__ = ["change_pods", "change_requests", "lose_nodes"]
-
-_ZONE = "topology.kubernetes.io/zone"
 
 
 def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
@@ -70,12 +73,9 @@ def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
         parent = _parent(pod, controllers)
         if parent and pod.status.phase not in ("Succeeded", "Failed"):
             running.setdefault(parent, []).append(pod)
-    for name, size in edit.scale.items():
-        pods = running.get(name, [])
-        if not pods:
-            near = "; a workload is named namespace/kind/name" if name.count("/") != 2 else ""
-            raise InputError(f'pods.scale: "{name}" has no pods{near}')
-        wanted = size if isinstance(size, int) else math.ceil(len(pods) * factor_in(size, f"pods.scale[{name}]"))
+    for name, key in _workloads(edit.scale, running):
+        size, pods = edit.scale[key], running[name]
+        wanted = size if isinstance(size, int) else math.ceil(len(pods) * factor_in(size, f"pods.scale[{key}]"))
         if wanted < 0:
             raise InputError(f"pods.scale[{name}]: {wanted} is negative")
         pods = sorted(pods, key=lambda pod: not pod.spec.node_name)  # those that wait go first
@@ -88,8 +88,24 @@ def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
             cluster.apply(waiting(msgspec.structs.replace(pods[0], metadata=metadata)))
 
 
+def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> list[tuple[str, str]]:
+    """Return (workload, key of ``scale`` that names it). A name wins over a pattern; a pattern means no DaemonSets,
+    which have a pod on each node. Raises InputError for what names nothing, and for two patterns of one workload."""
+    keys: dict[str, str] = {name: name for name in scale if name in running}
+    for pattern in (each for each in scale if each not in running):
+        matches = [name for name in running if fnmatchcase(name, pattern) and name.split("/")[1] != "DaemonSet"]
+        if not matches:
+            near = "; a workload is named namespace/kind/name" if pattern.count("/") != 2 else ""
+            raise InputError(f'pods.scale: "{pattern}" has no pods{near}')
+        for name in matches:
+            other = keys.setdefault(name, pattern)
+            if other not in (name, pattern):
+                raise InputError(f'pods.scale: both "{other}" and "{pattern}" mean {name}')
+    return list(keys.items())
+
+
 def _controllers(place: Place) -> Controllers:
-    return Controllers(item for kind in sorted(WELL_KNOWN) for item in place.cluster.all(kind))
+    return controllers_of(place.cluster)
 
 
 def _parent(pod: Pod, controllers: Controllers) -> str:
@@ -120,13 +136,15 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
             raise InputError(f'lose.node: there is no node "{name}"')
         gone[name] = None
     for zone in edit.zone:
-        mine = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(_ZONE) == zone]
+        mine = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(ZONE) == zone]
         if not mine:
             raise InputError(f'lose.zone: no node is in zone "{zone}"')
         gone.update(dict.fromkeys(mine))
+    pools: set[str] = set()
     for pool in edit.pool:
-        pools = set(group_names(world.groups, pool))
-        mine = [name for name, of in known.group_of.items() if of in pools]
+        names = set(group_names(world.groups, pool, world.retired))
+        pools |= names
+        mine = [name for name, of in known.group_of.items() if of in names]
         if not mine:
             raise InputError(f'lose.pool: "{pool}" has no nodes')
         gone.update(dict.fromkeys(mine))
@@ -144,7 +162,43 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
             cluster.remove(node)
     less = Counter(known.group_of[name] for name in gone if name in known.group_of)
     groups = [smaller(group, less[group.id], gone) for group in world.groups]
-    return replace(world, place=Place(cluster, frozenset(lost)), groups=tuple(groups))
+    changed = replace(world, place=Place(cluster, frozenset(lost)), groups=tuple(groups))
+    return changed if edit.rebuy else _without_growth(world, changed, frozenset(edit.zone), pools)
+
+
+def _without_growth(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:
+    """Retire the lost pools and the groups whose new nodes would come in lost zones only.
+
+    ``world`` is the one before the loss. A group that still has nodes elsewhere models its new nodes on those.
+    """
+    lost_zones = world.lost_zones | zones
+    before, after = world.place.snapshot.columns.objects, changed.place.snapshot.columns.objects
+    templates = dict(world.templates)
+    closed, moved = set(pools), []
+    for group in changed.groups:
+        rest = members_of(group, after)
+        if group.template is None and rest:
+            model = templates.get(group.id)
+            if model is not None and (model.node.metadata.labels or {}).get(ZONE) in lost_zones:
+                moved.append(group)
+            continue
+        places = zones_of(group, world, members_of(group, before))
+        if places and places <= lost_zones:
+            closed.add(group.id)
+    moved = [group for group in moved if group.id not in closed]
+    remade = with_templates(changed.place.cluster, changed.place.snapshot, moved, options=world.options)
+    templates |= {group.id: group.template for group in remade if group.template is not None}
+    retired = [group for group in changed.groups if group.id in closed]
+    standing = {group.id: group.price for group in retired} | dict(world.standing)
+    return replace(
+        changed,
+        groups=tuple(group for group in changed.groups if group.id not in closed),
+        templates=templates,
+        retired=(*world.retired, *retired),
+        standing=standing,
+        lost_zones=lost_zones,
+        lost_groups=world.lost_groups | closed,
+    )
 
 
 def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
@@ -171,7 +225,7 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
 
 def _recommended(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=RecommendationReport)
+        report = msgspec.json.decode(read_file(path), type=RecommendationReport)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except msgspec.DecodeError as error:

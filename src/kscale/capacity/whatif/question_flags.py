@@ -28,6 +28,7 @@ READ: Final[Mapping[Question, frozenset[str]]] = {
     Question.ESTIMATE: _TEMPLATES,
     Question.HEADROOM: frozenset(),
     Question.MIX: _TEMPLATES,
+    Question.REBUILD: _TEMPLATES,
     Question.SCALE_DOWN: frozenset(
         {
             "blocking_system_pod_distruption_timeout",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,12 +13,14 @@ import msgspec
 from kscale.ca.expander.chain import expand
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import GRPC
+from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_up.inputs import ScaleUpInputs
 from kscale.ca.scale_up.one_loop import scale_up
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.capacity.estimate import estimate_groups
+from kscale.capacity.estimate import EXPENDABLE_CUTOFF, asks_for_tpus, estimate_groups
 from kscale.capacity.headroom import headroom
-from kscale.capacity.mix import MixOptions, mix
+from kscale.capacity.mix import ALL, MixOptions, least_cost_of_nodes, mix, offers_of
+from kscale.capacity.mix.subjects import subjects
 from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif.grammar import Question
@@ -27,18 +30,21 @@ from kscale.effects import moment
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup
+from kscale.scheduling.bounds.validity import checked_bound
 from kscale.scheduling.place import place
 
 __all__ = ["Answers", "Decided"]
 
-_BOUND = MixOptions(plan_effort=0, bound_effort=200_000)
+_BOUND = MixOptions(bound_effort=200_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A decision in numbers. ``change``: nodes more (or less) of each group, ``gone``: nodes that go; ``facts``: what
     was decided, in order, each under its subject, and how that is said. ``bound``: $/h of new nodes at
-    least, None = not known. ``simulated``: of the question simulate."""
+    least, None = not known. ``placed`` returns the pods that have a place after the decision, ``upcoming`` counts the
+    nodes of each group that are on their way and cost nothing more. ``rebuilt``: $/h of all nodes, of the question
+    rebuild; ``simulated``: of the question simulate."""
 
     nodes: int
     change: dict[str, int]
@@ -47,21 +53,30 @@ class Decided:
     homeless: int
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
     bound: float | None = None
+    placed: Callable[[], Collection[str]] = tuple
+    upcoming: Mapping[str, int] = field(default_factory=dict)
+    rebuilt: float | None = None
     simulated: Simulated | None = None
 
 
 class Answers:
     """Answers to scenarios; a decision is taken once for all that agree in everything it depends on. ``shared``: how
-    often that saved one. All is kept by the digest of its world until that is forgotten."""
+    often that saved one. All is kept by the digest of its world until that is forgotten. ``cached``: what is known
+    already, by the digest of the world; it grows."""
 
     def __init__(
-        self, *, bound: bool = False, mix_options: MixOptions | None = None, simulate: Simulate | None = None
+        self,
+        *,
+        bound: bool = False,
+        mix_options: MixOptions | None = None,
+        simulate: Simulate | None = None,
+        cached: Mapping[tuple[str, ...], dict[Any, Any]] | None = None,
     ) -> None:
         self.shared = 0
         self._simulates = simulate
         self._bound = bound
         self._mix_options = mix_options or MixOptions()
-        self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict)
+        self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
 
     def of(self, world: World, question: Question) -> tuple[Decided, float | None, float | None]:
         """(the decision, $/h of the nodes after it, a bound of that)."""
@@ -71,8 +86,10 @@ class Answers:
         nodes = self._nodes(world)
         if decided.simulated is not None:
             return decided, _cost_an_hour(decided.simulated, world, nodes), None
+        if decided.rebuilt is not None:
+            return decided, decided.rebuilt, decided.bound
         cost = nodes.cost(world, decided.change, decided.gone)
-        return decided, cost, self._bound_of(world, question, decided, nodes)
+        return decided, cost, self._bound_of(world, question, decided, nodes, cost)
 
     def forget(self, digest: tuple[str, ...]) -> None:
         """No world with this digest will be asked about any more."""
@@ -108,18 +125,47 @@ class Answers:
         found: dict[str, NodeGroup] = kept["templates"]
         return [_with(found[group.id], price=group.price) for group in world.groups]
 
-    def _bound_of(self, world: World, question: Question, decided: Decided, nodes: Nodes) -> float | None:
-        if question is Question.MIX:
-            now = nodes.cost(world, {})
-            return None if now is None or decided.bound is None else round(now + decided.bound, 9)
-        if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
-            return None
+    def _bound_of(
+        self, world: World, question: Question, decided: Decided, nodes: Nodes, cost: float | None
+    ) -> float | None:
+        """Return what the nodes after any decision cost at least that places the same pods; None if it is not known."""
+        new = decided.bound
+        if question is not Question.MIX:
+            if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
+                return None
+            key = "bound", question, tuple(world.prices.items()), tuple(decided.change.items())
+            new = self._once(world, key, lambda: self._least_of(world, question, decided))
         now = nodes.cost(world, {})
-        if now is None:
+        if now is None or new is None:
             return None
-        key = "bound", tuple(world.prices.items())
-        plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=_BOUND))
-        return None if plan.bound.cost is None else round(now + plan.bound.cost, 9)
+        bound = round(now + new, 9)
+        return bound if cost is None else checked_bound(bound, cost, f"the question {question}")
+
+    def _least_of(self, world: World, question: Question, decided: Decided) -> float | None:
+        """Return a proven least cost of new nodes for the pods that a decision places; None if there is none.
+
+        Neither decision raises a group to its minimum, an estimate ignores maxima, too, and nodes on their way are
+        free. The autoscaler assumes that similar groups have equal nodes: of several unequal ones nothing is proven.
+        """
+        names = list(decided.placed())
+        cutoff = world.options.expendable_pods_priority_cutoff
+        if question is Question.ESTIMATE:
+            cutoff = EXPENDABLE_CUTOFF
+        snapshot = snapshot_without_expendable(world.place.snapshot, cutoff)
+        described = self._described(world)
+        if asks_for_tpus(snapshot, names) or not _agree(described, decided.change):
+            return None
+        offers = [_replace(each, least=0) for each in offers_of(described)]
+        if not offers:
+            return 0.0
+        if question is Question.ESTIMATE:
+            offers = [_replace(each, most=None) for each in offers]
+        free = [
+            _replace(each, name=f"{each.name} (upcoming)", price=0.0, most=decided.upcoming[each.name])
+            for each in offers
+            if decided.upcoming.get(each.name)
+        ]
+        return least_cost_of_nodes(snapshot, [*offers, *free], names, _BOUND)
 
     # -- scale-up ------------------------------------------------------------------------------------------------
 
@@ -155,10 +201,11 @@ class Answers:
 
     def _estimate(self, world: World) -> Decided:
         lost = bool(world.place.lost)
+        named = lost or self._bound
         report = self._once(
             world,
             "estimate",
-            lambda: estimate_groups(world.place.snapshot, self._described(world), placements=lost),
+            lambda: estimate_groups(world.place.snapshot, self._described(world), placements=named),
         )
         prices = world.prices
         taking = [line for line in report.groups if line.pods]
@@ -171,15 +218,19 @@ class Answers:
         placed = {**(report.existing or {}), **((best.placement if best else None) or {})}
         left = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
-            return _decided(world, there, {}, report.pending - report.on_existing, left)
+            decided = _decided(world, there, {}, report.pending - report.on_existing, left)
+            return replace(decided, placed=lambda: placed)
         stays = report.need_new + report.nowhere - best.pods
         facts = {
             line.group: _said(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes") for line in taking
         }
         first = {"best": _said(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
-        return _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
+        decided = _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
+        return replace(decided, placed=lambda: placed)
 
     def _mix(self, world: World) -> Decided:
+        if not world.groups:  # all are lost or removed
+            return self._on_existing(world)
         key = "mix", tuple(world.prices.items())
         options = self._mix_options
         plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=options))
@@ -188,6 +239,29 @@ class Answers:
         lost = set(plan.nowhere_pods)
         found = _decided(world, there + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
         return replace(found, bound=plan.bound.cost)
+
+    def _rebuild(self, world: World) -> Decided:
+        """All pods on new nodes of the groups, as if none of the nodes were there."""
+        options, cluster = self._mix_options, world.place.cluster
+        if not world.groups:  # all are lost or removed
+            left = set(subjects(cluster, ALL, options)[0].pending)
+            facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
+            return replace(_decided(world, 0, {}, len(left), left, facts=facts), rebuilt=0.0)
+        key = "rebuild", tuple(world.prices.items())
+        plan = self._once(world, key, lambda: mix(cluster, self._described(world), pods=ALL, options=options))
+        facts = {name: _said(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
+        members = self._nodes(world).members
+        change = {name: plan.offers.get(name, 0) - members.get(name, 0) for name in {**members, **plan.offers}}
+        decided = _decided(world, plan.nodes, change, plan.nowhere, set(plan.nowhere_pods), facts=facts)
+        return replace(decided, bound=plan.bound.cost, rebuilt=plan.cost)
+
+    def _on_existing(self, world: World) -> Decided:
+        """What finds a place without new nodes."""
+        snapshot = world.place.snapshot
+        left = place(snapshot).unschedulable
+        facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
+        decided = _decided(world, len(snapshot.nodes), {}, len(left), set(left), facts=facts)
+        return replace(decided, bound=None if left else 0.0)
 
     def _headroom(self, world: World) -> Decided:
         found: Decided = self._once(world, "headroom", lambda: _headroom_of(world))
@@ -213,6 +287,7 @@ class Answers:
         Question.ESTIMATE: _estimate,
         Question.MIX: _mix,
         Question.HEADROOM: _headroom,
+        Question.REBUILD: _rebuild,
         Question.SIMULATE: _simulate,
     }
 
@@ -224,6 +299,9 @@ def _said(text: str) -> tuple[str, str]:
 
 def _pods(count: int) -> str:
     return "1 pod" if count == 1 else f"{count:,} pods"
+
+
+_replace = msgspec.structs.replace
 
 
 def _with(group: NodeGroup, **changes: Any) -> NodeGroup:
@@ -268,7 +346,21 @@ def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
         facts |= {
             f"pods like {each.pods[0]}": _said(f"{_pods(len(each.pods))} stay: {each.why}") for each in plan.pending
         }
-    return _decided(world, there + sum(change.values()), change, stay, left, facts=facts)
+    decided = _decided(world, there + sum(change.values()), change, stay, left, facts=facts)
+    return replace(decided, placed=partial(_placed, plan), upcoming=plan.upcoming)
+
+
+def _placed(plan: ScaleUpPlan) -> list[str]:
+    """Return the pods that have a node after a scale-up, one that exists, is on its way or is new."""
+    left = set(plan.beyond_limits)
+    return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in left)]))
+
+
+def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
+    """Check whether new nodes of all the groups that grow have the same room."""
+    grown = [group.template for group in groups if change.get(group.id, 0) > 0]
+    rooms = [None if template is None else template.node.status.allocatable for template in grown]
+    return all(room == rooms[0] for room in rooms)
 
 
 def _scaled_down(world: World) -> Decided:
@@ -298,7 +390,7 @@ def _simulated(world: World, groups: Sequence[NodeGroup], simulate: Simulate) ->
     facts["waiting"] = _said(
         f"{_pods(len(found.waiting))} wait at the end, {found.pending_seconds:,.0f} s all together"
     )
-    decided = _decided(world, found.nodes, {}, len(found.waiting), set(found.waiting), facts=facts)
+    decided = _decided(world, found.nodes, dict(found.change), len(found.waiting), set(found.waiting), facts=facts)
     return replace(decided, simulated=found)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,8 +30,10 @@ from kscale.capacity.whatif.simulated import Simulate
 from kscale.capacity.whatif.world import Place, World
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
+from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Base", "whatif"]
 
@@ -42,7 +46,10 @@ class Base:
     ``catalogue`` has them; ``folder``: where files that edits name
     are; ``bound``: a bound in money is looked for, too, and ``mix_options`` are those of the question ``mix``;
     ``simulate`` answers the question ``simulate`` (:class:`kscale.simulation.Simulator`). ``source``: the file that the
-    scenarios are from, which errors name."""
+    scenarios are from, which errors name.
+
+    The decisions of the base itself are taken once, also for several calls of :func:`whatif`, until the cluster or the
+    groups change."""
 
     cluster: Cluster
     groups: Sequence[NodeGroup]
@@ -54,9 +61,14 @@ class Base:
     mix_options: MixOptions | None = None
     simulate: Simulate | None = None
     source: str = ""
+    cache: list[_Baseline] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The last one, or empty."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "now", moment(self.now))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "cache": []}  # each process makes its own
 
     def world(self) -> World:
         """The base without edits."""
@@ -67,6 +79,41 @@ class Base:
         groups, settled = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
         groups = priced(with_members(groups, nodes), self.catalogue, nodes)
         return World(Place(self.cluster), tuple(groups), self.options, settled, self.now, catalogue=self.catalogue)
+
+
+@dataclass
+class _Baseline:
+    """The base at one state of its cluster and groups, and what was decided of it: ``rows`` by question; ``answers``:
+    what decisions of the unedited base found out; ``models``: of groups, made when a scenario takes a group's last
+    node."""
+
+    snapshot: Snapshot
+    objects: list[KubeObject]
+    groups: list[NodeGroup]
+    world: World
+    rows: dict[Question, tuple[ScenarioRow, Decided]] = field(default_factory=dict)
+    answers: dict[Any, Any] = field(default_factory=dict)
+    models: list[dict[str, NodeTemplate]] = field(default_factory=list)
+
+    def is_of(self, snapshot: Snapshot, objects: list[KubeObject], groups: list[NodeGroup]) -> bool:
+        return (
+            snapshot is self.snapshot
+            and groups == self.groups
+            and len(objects) == len(self.objects)
+            and all(map(operator.is_, objects, self.objects))
+        )
+
+
+def _baseline_of(base: Base) -> _Baseline:
+    """Return what is known of the base as it is now."""
+    snapshot, groups = base.cluster.snapshot(dra=True), list(base.groups)
+    objects = [item for items in base.cluster.objects.values() for item in items.values()]
+    for cached in base.cache:
+        if cached.is_of(snapshot, objects, groups):
+            return cached
+    baseline = _Baseline(snapshot, objects, groups, base.world())
+    base.cache[:] = [baseline]
+    return baseline
 
 
 def whatif(
@@ -81,10 +128,13 @@ def whatif(
 
     Raises InputError, by scenario and edit, for an edit of what is not there, and for what a decision refuses.
     """
-    world = base.world()
-    answers = Answers(bound=base.bound, mix_options=base.mix_options, simulate=base.simulate)
-    models: list[dict[str, NodeTemplate]] = []  # of the base's groups, made when a scenario takes a group's last node
-    baselines: dict[Question, tuple[ScenarioRow, Decided]] = {}
+    shared = _baseline_of(base)
+    world, known = shared.world, shared.rows
+    answers = Answers(
+        bound=base.bound, mix_options=base.mix_options, simulate=base.simulate, cached={world.digest: shared.answers}
+    )
+    models = shared.models
+    baselines: dict[Question, ScenarioRow] = {}
     after: dict[tuple[str, ...], World] = {}
     scenarios = list(scenarios)
     ahead = Ahead(scenarios)
@@ -101,6 +151,8 @@ def whatif(
             bound=bound,
             pending=decided.pending,
             homeless=decided.homeless,
+            groups={name: count for name, count in decided.change.items() if count},
+            notes=[] if question is Question.REBUILD else list(of.notes),
             pending_seconds=None if decided.simulated is None else decided.simulated.pending_seconds,
         )
         return found, decided
@@ -127,9 +179,10 @@ def whatif(
 
     def answered(scenario: Scenario) -> ScenarioRow:
         question = question_of(scenario)
-        if question not in baselines:
-            baselines[question] = row(BASELINE, world, question)
-        first, before = baselines[question]
+        if question not in known:
+            known[question] = row(BASELINE, world, question)
+        first, before = known[question]
+        baselines.setdefault(question, first)
         there = steps(scenario, question)
         try:
             found, decided = row(scenario.name, there, question)
@@ -148,7 +201,7 @@ def whatif(
         rows.append(found)
         if told is not None:
             told(found)
-    return WhatIfReport(baselines=[each for each, _ in baselines.values()], scenarios=rows, shared=answers.shared)
+    return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared)
 
 
 def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:

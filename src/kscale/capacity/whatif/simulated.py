@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Moment
@@ -18,7 +18,7 @@ __all__ = ["Simulate", "Simulated"]
 class Simulated:
     """``hours`` of simulated time; ``node_hours`` of each group in them, ``nodes`` there are at the end, and the pods
     that wait then (``waiting``). ``pending_seconds`` of all pods together; ``decisions``: what autoscalers did, in
-    order, each with its moment."""
+    order, each with its moment. ``change``: how many nodes more (or less) each group has at the end."""
 
     hours: float
     node_hours: Mapping[str, float]
@@ -26,6 +26,7 @@ class Simulated:
     waiting: frozenset[str]
     pending_seconds: float
     decisions: Sequence[str]
+    change: Mapping[str, int] = field(default_factory=dict)
 
 
 Simulate = Callable[[Cluster, Sequence[NodeGroup], AutoscalingOptions, Moment], Simulated]

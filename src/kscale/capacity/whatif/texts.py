@@ -31,9 +31,15 @@ def factor_in(text: str, what: str) -> Fraction:
     return Fraction(found[1])
 
 
-def group_names(groups: Iterable[NodeGroup], pattern: str) -> list[str]:
-    """The groups of a name, or of a pattern. Raises InputError where there is none."""
-    names = [group.id for group in groups if fnmatchcase(group.id, pattern) or group.id == pattern]
+def group_names(groups: Iterable[NodeGroup], pattern: str, retired: Iterable[NodeGroup] = ()) -> list[str]:
+    """The groups of a name, or of a pattern. Raises InputError where there is none; ``retired``: groups that were
+    removed or lost, of which the error says so."""
+    names = _matching(groups, pattern)
     if not names:
-        raise InputError(f'there is no node group "{pattern}"')
+        gone = " any more: it was removed, or lost without rebuy: true" if _matching(retired, pattern) else ""
+        raise InputError(f'there is no node group "{pattern}"{gone}')
     return names
+
+
+def _matching(groups: Iterable[NodeGroup], pattern: str) -> list[str]:
+    return [group.id for group in groups if fnmatchcase(group.id, pattern) or group.id == pattern]

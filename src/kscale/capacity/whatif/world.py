@@ -12,12 +12,15 @@ from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.groups import members_of
 from kscale.capacity.prices import price_of
 from kscale.effects import Moment
+from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Nodes", "Place", "World"]
+__all__ = ["ZONE", "Nodes", "Place", "World", "zones_of"]
+
+ZONE = "topology.kubernetes.io/zone"
 
 
 class Place:
@@ -36,10 +39,14 @@ class Place:
 
 @dataclass(frozen=True)
 class World:
-    """``digest``: everything that a decision depends on but prices and the choice among options; ``templates``: what is
-    settled about new nodes of groups, by id. ``groups`` are as described; ``retired``: those that were
-    removed, whose nodes are still there. ``standing``: $/h of each node that a group has already, by id, where a new
-    one costs something else."""
+    """What a decision depends on.
+
+    ``digest``: everything that a decision depends on but prices and the choice among options; ``templates``: what is
+    settled about new nodes of groups, by id. ``groups`` are as described; ``retired``: those that were removed (their
+    nodes are still there) or lost (``lost_groups``). ``lost_zones``: no new node may come there. ``standing``: $/h of
+    each node that a group has already, by id, where a new one costs something else. ``notes``: what an edit does not
+    change, for whoever reads the answer.
+    """
 
     place: Place
     groups: tuple[NodeGroup, ...]
@@ -51,11 +58,27 @@ class World:
     catalogue: Catalogue | None = None
     retired: tuple[NodeGroup, ...] = ()
     standing: Mapping[str, float | None] = field(default_factory=dict)
+    lost_zones: frozenset[str] = frozenset()
+    lost_groups: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
     @property
     def prices(self) -> dict[str, float | None]:
         """$/h of one new node by group."""
         return {group.id: group.price for group in (*self.retired, *self.groups)}
+
+
+def zones_of(group: NodeGroup, world: World, members: Iterable[Node]) -> frozenset[str]:
+    """Return the zones in which new nodes of a group come, as far as they are known.
+
+    The zone is that of the template, of the labels that the description adds or selects by, else those of ``members``.
+    """
+    template = world.templates.get(group.id) or group.template
+    described = (None if template is None else template.node.metadata.labels, group.labels, group.node_selector)
+    zone = next((labels[ZONE] for labels in described if labels and labels.get(ZONE)), "")
+    if zone:
+        return frozenset({zone})
+    return frozenset(filter(None, ((node.metadata.labels or {}).get(ZONE) for node in members)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from kscale.cli.commands.mix import check_budget
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
@@ -33,7 +33,7 @@ def command(
             "--budget",
             min=0,
             metavar="SECONDS",
-            help="Time to look for the cheapest mix of nodes for the same pods; 0 leaves it out.",
+            help="Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.",
         ),
     ] = 2.0,
     show: Show,
@@ -45,15 +45,14 @@ def command(
     """
     import time
 
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.cost import cost, ideal_mix
     from kscale.capacity.mix import MixOptions
     from kscale.capacity.prices import priced
 
     check_budget(budget)
     cluster, snapshot = read(source, show.terminal)
-    catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
-    groups = priced(group_source.groups(cluster, snapshot, show.terminal), catalogue)
+    catalogue = group_source.known_types(show.terminal)
+    groups = priced(group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES), catalogue)
     with show.terminal.step("adding up"):
         report = cost(cluster, groups, catalogue)
     if report.unpriced:

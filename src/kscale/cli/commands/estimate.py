@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
+from kscale.cli.csi import CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, manifests, read
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
-from kscale.cli.words import pods, program, rejections
+from kscale.cli.words import counted, plural, pods, program, rejections
+
+if TYPE_CHECKING:
+    from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -26,6 +31,7 @@ def command(
     *,
     source: AskedClusters,
     group_source: GroupSource,
+    csi: CSIOption,
     ignore_existing: Annotated[
         bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")
     ] = False,
@@ -45,22 +51,23 @@ def command(
 
     Pods that fit on nodes that exist are placed there first. Each group is then asked to take all the others alone.
     NODES is what the Cluster Autoscaler's estimator would ask for, without its cap per scale-up; BOUND is a proven
-    least number of nodes for the same pods.
+    least number of nodes for the same pods. What neither number takes into account is named below the table.
     """
     from kscale.capacity.estimate import estimate_groups
 
     if pod and source.selector:
         raise typer.BadParameter("-l and --pod exclude each other", param_hint="-l")
-    workloads = manifests(pod, source, source.namespace) if pod else []
-    cluster, snapshot = read(source, show.terminal, matter=MATTER, workloads=workloads)
+    workloads = manifests(pod, source, show.terminal, source.namespace) if pod else None
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=workloads)
     asked: list[str] | None
-    if workloads:
+    if workloads is not None:
         from kscale.capacity.manifests import with_manifests
 
-        cluster, asked = with_manifests(cluster, workloads)
+        cluster, asked = with_manifests(cluster, workloads.workloads)
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:
         asked = source.asked(cluster, snapshot, show.terminal)
+    snapshot = csi.applied(snapshot)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("estimating"):
         report = estimate_groups(
@@ -72,19 +79,36 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    again = " ".join([program(), "explain", *source.words(), *group_source.words()])
+    if workloads is not None and workloads.unmodelled:
+        report = replace(report, unmodelled=[*report.unmodelled, *workloads.unmodelled])
+    hint = "" if pod or report.pending else workloads_without_pods(cluster)
+    again = " ".join([program(), "explain", *source.words(), *group_source.words(), *csi.words()])
     of = "of the manifests" if workloads else "pending"
     explain = "" if workloads else again  # a pod that is in no dump cannot be explained
     return Answer(
         report,
-        lambda: estimate_view(report, explain, of),
+        lambda: estimate_view(report, explain, of, hint),
         exit_code=1 if report.nowhere else 0,
         blocks=lambda: estimate_blocks(report, groups, snapshot),
     )
 
 
-def estimate_view(report: EstimateReport, explain: str, of: str = "pending") -> View:
-    """``explain`` is the command line that explains a pod, without the pod; ``of`` says which pods it is about."""
+def workloads_without_pods(cluster: Cluster) -> str:
+    """Return a hint at ``--pod`` for an input with workloads and without any pod; empty for other inputs."""
+    from kscale.objects.workloads import WORKLOADS
+
+    counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
+    if counts.pop("Pod") or not any(counts.values()):
+        return ""
+    there = counted({kind: count for kind, count in counts.items() if count})
+    return (
+        f"The input has {there}, but no Pods. --pod FILE asks about the pods that the workloads of FILE would create."
+    )
+
+
+def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hint: str = "") -> View:
+    """``explain`` is the command line that explains a pod, without the pod; ``of`` says which pods it is about;
+    ``hint``: what else to ask."""
     footer = [
         f"{group.group}: {group.nodes:,} more nodes are {group.over_maximum:,} over its maximum of "
         f"{group.maximum:,} ({group.current or 0:,} now)."
@@ -102,11 +126,20 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending") -> 
     if report.gated:
         footer.append(f"{pods(report.gated)} not counted: waiting for scheduling gates.")
     if report.expendable:
-        footer.append(f"{pods(report.expendable)} not counted: so low a priority that no node is added for them.")
+        low = f"a priority below {report.expendable_cutoff}"
+        footer.append(f"{pods(report.expendable)} not counted: {low}, so no node is added for them.")
+    if report.expendable_running and report.on_existing:
+        running = report.expendable_running
+        footer.append(
+            f"{running:,} running {plural('pod', running)} of a priority below {report.expendable_cutoff} "
+            f"{'is' if running == 1 else 'are'} expendable: their room counts as free."
+        )
     if report.terminating:
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
-        footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
+        footer.append(f"Not judged: {', '.join(report.unmodelled)}. More nodes may be needed than NODES and BOUND say.")
+    if hint:
+        footer.append(hint)
     return View(
         headline=_estimate_headline(report, of),
         tables=[Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups])],

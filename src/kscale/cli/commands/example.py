@@ -12,6 +12,7 @@ import typer
 
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
+from kscale.files import replace_file
 
 __all__ = ["command"]
 
@@ -19,7 +20,7 @@ __all__ = ["command"]
 def command(
     *,
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIRECTORY]", help="Where to write them: a new directory, or an empty one.")
+        Path, typer.Argument(metavar="[DIRECTORY]", help="Directory to write the files to: a new one, or an empty one.")
     ] = Path("examples"),
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
 ) -> None:
@@ -32,7 +33,7 @@ def command(
     written = 0
     for name, file in _bundled(files("kscale").joinpath("examples"), directory):
         name.parent.mkdir(parents=True, exist_ok=True)
-        name.write_bytes(file.read_bytes())
+        replace_file(name, file.read_bytes())
         written += 1
     Terminal(quiet=quiet).note(
         f"{directory}: {written} files. Next: kscale estimate -f {directory / 'cluster.json.gz'} "

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from kscale.capacity.records import Explanation, NodeVerdict, PluginVerdict, Shortage
+from kscale.capacity.records import Explanation, GroupAnswer, NodeVerdict, PluginVerdict, Shortage
 from kscale.cli.completion import explained
+from kscale.cli.csi import CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
@@ -36,6 +37,7 @@ def command(
     *,
     source: NamingClusters,
     group_source: GroupSource,
+    csi: CSIOption,
     show: Show,
 ) -> Answer:
     """Why a pod does not fit: per node the first plug-in that says no, with numbers, and what would take it.
@@ -49,10 +51,11 @@ def command(
         check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
     name = _full_name(pod, source.namespace, cluster)
     groups = group_source.groups(cluster, snapshot, show.terminal)
+    snapshot = csi.applied(snapshot)
     with show.terminal.step("explaining"):
         report = explain(snapshot, _waiting(cluster, name) or name, groups)
     now = report.fits and not report.taken_by
-    takes = not report.gates and (now or any(group.fits for group in report.groups))
+    takes = not report.gates and (now or any(group.takes for group in report.groups))
     return Answer(report, lambda: explanation_view(report), exit_code=0 if takes else 1)
 
 
@@ -83,7 +86,10 @@ def explanation_view(report: Explanation) -> View:
         footer.append(f"Nearest: {_nearest(report)}")
     footer += _group_lines(report)
     if report.unmodelled:
-        footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
+        footer.append(f"Not judged: {', '.join(report.unmodelled)}.")
+    if report.expendable:
+        low = f"Its priority is below {report.expendable_cutoff}"
+        footer.append(f"{low}: the pod is expendable, and the Cluster Autoscaler adds no node for it.")
     from kscale.capacity.explain import distance
 
     rows = [_verdict_row(verdict) for verdict in sorted(report.verdicts, key=distance)]
@@ -107,17 +113,32 @@ def _explanation_headline(report: Explanation) -> str:
 
 
 def _whether(report: Explanation, nodes: str) -> str:
-    placed = f"{report.pod} runs on {report.node}" if report.node else ""
-    if report.fits_on:
-        on = f"{len(report.fits_on):,} of {nodes}: {', '.join(report.fits_on[:5])}"
-        more = ", ..." if len(report.fits_on) > 5 else ""
+    if report.nominated:
+        return (
+            f"{report.pod} waits for {report.nominated}: kube-scheduler has nominated that node for it and evicts pods "
+            "of a lower priority there. The Cluster Autoscaler counts it as running there and adds no node for it."
+        )
+    if report.node:
+        return f"{report.pod} runs on {report.node}."
+    fitting = [*report.fits_on, *report.fits_after_eviction]
+    if fitting:
+        on = f"{len(fitting):,} of {nodes}: {', '.join(fitting[:5])}"
+        more = ", ..." if len(fitting) > 5 else ""
         if report.taken_by:
             taken = f"pods that are placed before it take that room: {', '.join(report.taken_by)}"
-            return f"{report.pod} alone would fit on {on}{more}. But {taken}."
-        return f"{report.pod} fits on {on}{more}."
-    if placed:
-        return f"{placed}."
+            return f"{report.pod} alone would fit on {on}{more}. But {taken}.{_eviction(report)}"
+        return f"{report.pod} fits on {on}{more}.{_eviction(report)}"
     return f"{report.pod} does not fit on any of {nodes}." if report.nodes else f"{report.pod} does not fit: no nodes."
+
+
+def _eviction(report: Explanation) -> str:
+    """Which of the nodes take the pod only once expendable pods are evicted."""
+    if not report.fits_after_eviction:
+        return ""
+    some = f"{len(report.fits_after_eviction):,} of these" if report.fits_on else "All of these"
+    which = f"pods of a priority below {report.expendable_cutoff}, whose room the Cluster Autoscaler counts as free"
+    now = "" if report.fits_on else " As the nodes are now:"
+    return f"\n{some} only after evicting expendable pods ({which}).{now}"
 
 
 def _verdict_row(verdict: NodeVerdict) -> list[Cell | str | float | None]:
@@ -155,12 +176,26 @@ def _nearest(report: Explanation) -> str:
 def _group_lines(report: Explanation) -> list[str]:
     if not report.groups:
         return []
-    takes = [group for group in report.groups if group.fits]
+    takes = [group for group in report.groups if group.takes]
     if takes:
         names = ", ".join(f"{group.group} ({group.allocatable.get('cpu', '?')} cpu)" for group in takes[:3])
         more = f" (or of {len(takes) - 3:,} more {plural('group', len(takes) - 3)})" if len(takes) > 3 else ""
         which = f"any of {names}" if len(takes) > 1 else names
         return [f"A new node of {which}{more} would take it."]
     lines = [f"No new node of {len(report.groups):,} {plural('group', len(report.groups))} would take it:"]
-    lines += [f"  {group.group}: {', '.join(group.reasons) or group.plugin}" for group in report.groups]
+    lines += [f"  {group.group}: {_no_of(group)}" for group in report.groups]
     return lines
+
+
+def _no_of(group: GroupAnswer) -> str:
+    reasons = ", ".join(group.reasons) or group.plugin
+    if group.detail:
+        reasons = f"{reasons} ({group.detail})"
+    if group.csi_aware is None:
+        return reasons
+    if group.csi_aware:
+        return f"{reasons} (with --enable-csi-node-aware-scheduling it would)"
+    return (
+        f"{reasons}, once the new node has its CSINode (without enable-csi-node-aware-scheduling the Cluster "
+        "Autoscaler does not see that, and adds a node in vain)"
+    )

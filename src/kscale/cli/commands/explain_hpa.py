@@ -24,7 +24,7 @@ def command(
     controller: ControllerFlags,
     show: Show,
     metrics: Annotated[
-        list[str] | None, typer.Option("--metrics", metavar="[NS=]FILE", help="As of kscale hpa.")
+        list[str] | None, typer.Option("--metrics", metavar="[SCOPE=]FILE", help="As of kscale hpa.")
     ] = None,
     now: Annotated[str, typer.Option("--now", metavar="TIME", help="As of kscale hpa.")] = "",
     state: Annotated[str, typer.Option("--state", metavar="settled|fresh|FILE", help="As of kscale hpa.")] = "settled",

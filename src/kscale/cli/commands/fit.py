@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from kscale.capacity.records import FitReport, WorkloadFit
 from kscale.cli.inputs import DUMP_HELP, check_namespace, manifests, namespaces_of, read
@@ -16,12 +17,12 @@ from kscale.cli.words import object_name, on_nodes, plural, rejections
 
 if TYPE_CHECKING:
     from kscale.objects.meta import KubeObject
+    from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "fit_view"]
 
 EPILOG = DUMP_HELP
-_COMPLETING = ("PriorityClass", "RuntimeClass", "LimitRange")  # what completes a pod when it is created
 OR = " or "  # between the reasons of different nodes
 MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
 
@@ -31,26 +32,52 @@ def command(
     source: NamingClusters,
     pod: Annotated[
         list[str],
-        typer.Option("--pod", metavar="FILE|DIR", help="Manifests: Pods, Deployments, Jobs, ... Repeatable."),
+        typer.Option(
+            "--pod",
+            metavar="FILE|DIR",
+            help="Manifests: Pods, Deployments, Jobs, ..., and the claims, classes and other objects that they need. "
+            "Repeatable.",
+        ),
     ],
+    scheduler_scores: Annotated[
+        bool,
+        typer.Option(
+            "--scheduler-scores",
+            help="Place each replica on the node that kube-scheduler's default profile scores highest, instead of on "
+            "the first node that takes it.",
+        ),
+    ] = False,
     show: Show,
 ) -> Answer:
     """Would a manifest that is not in the cluster yet fit on the nodes that exist?
 
-    Replicas are placed one after the other, as they would be.
+    Replicas are placed one after the other, each on the first node that takes it, as the Cluster Autoscaler's simulator
+    does. kube-scheduler scores nodes, and may fill others first; --scheduler-scores places replicas as it would.
     """
     from kscale.capacity.fit import fit_workloads
-    from kscale.objects.pod_defaults import PodClasses
+    from kscale.capacity.manifests import completing_classes
 
-    workloads = manifests(pod, source, source.namespace)
-    cluster, snapshot = read(source, show.terminal, matter=MATTER, workloads=workloads)
+    asked = manifests(pod, source, show.terminal, source.namespace)
+    workloads = asked.workloads
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=asked)
     if source.namespace is not None:
         check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
-    classes = PodClasses.of(item for kind in _COMPLETING for item in cluster.all(kind))
+    classes = completing_classes(cluster)
     with show.terminal.step("placing"):
         known = _alike(cluster, workloads)
-        report = fit_workloads(snapshot, workloads, classes=classes, placements=True, known=known)
+        report = fit_workloads(
+            snapshot, workloads, classes=classes, placements=True, known=known, scores=_scores(scheduler_scores)
+        )
+        report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled])
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
+
+
+def _scores(wanted: bool) -> ScoreOptions | None:
+    if not wanted:
+        return None
+    from kscale.scheduling.scores.options import ScoreOptions
+
+    return ScoreOptions()
 
 
 def _alike(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:

@@ -13,6 +13,7 @@ import typer
 
 from kscale.capacity.generate import generate
 from kscale.cli.terminal import Terminal
+from kscale.files import replace_file, replacing
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 
@@ -21,7 +22,7 @@ __all__ = ["command"]
 
 def command(
     *,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many nodes.")] = 40,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes to generate.")] = 40,
     pods: Annotated[
         int, typer.Option("--pods", min=0, help="How many pods, system pods and pending ones included.")
     ] = 600,
@@ -29,12 +30,14 @@ def command(
         int | None,
         typer.Option("--pending", min=0, help="How many of the pods have no node yet.", show_default="a tenth"),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same cluster, everywhere.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Random seed: the same seed makes the same cluster everywhere.")
+    ] = 0,
     lean: Annotated[
         bool, typer.Option("--lean", help="Leave out what no autoscaler reads: 1.5 KB a pod instead of 7.")
     ] = False,
     to: Annotated[
-        str, typer.Option("--to", metavar="FILE", help="Where to write the objects; .gz packs them; - is stdout.")
+        str, typer.Option("--to", metavar="FILE", help="File to write the objects to; .gz packs them; - is stdout.")
     ] = "-",
     groups: Annotated[
         Path | None,
@@ -61,7 +64,7 @@ def command(
     if groups is not None:
         import yaml
 
-        groups.write_text(yaml.safe_dump(cluster.groups(), sort_keys=False), encoding="utf-8")
+        replace_file(groups, yaml.safe_dump(cluster.groups(), sort_keys=False, encoding="utf-8"))
     if usage is not None:
         from kscale.capacity.generate.usage import write_usage
 
@@ -81,7 +84,7 @@ def _file(to: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with Path(to).open("wb") as file:
+    with replacing(to) as file:
         if not to.endswith(".gz"):
             yield file
             return

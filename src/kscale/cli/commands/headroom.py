@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, manifests, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
@@ -29,7 +30,12 @@ def command(
     source: Clusters,
     group_source: GroupSource,
     pod: Annotated[
-        str | None, typer.Option("--pod", metavar="MANIFEST", help="A file whose first Pod, Deployment, ... is asked.")
+        list[str] | None,
+        typer.Option(
+            "--pod",
+            metavar="FILE|DIR",
+            help="Manifests: ask how many more pods of each Pod, Deployment, ... fit, each by itself. Repeatable.",
+        ),
     ] = None,
     zone_label: Annotated[
         str, typer.Option("--zone-label", metavar="KEY", help="The node label that names the zone.")
@@ -46,7 +52,9 @@ def command(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="With --lose: which new nodes of the groups would make it hold, and at what cost."
+            "--repair",
+            help="With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones "
+            "offer none.",
         ),
     ] = False,
     show: Show,
@@ -57,29 +65,36 @@ def command(
     Status 1 if some loss would leave a pod without a place.
     """
     from kscale.capacity.headroom import headroom, lost
-    from kscale.objects.workloads import pods_of
+    from kscale.objects.pod_defaults import BUILT_IN_CLASSES
 
-    asked = None if pod is None else next(iter(pods_of(manifests([pod], source)[0])), None)
+    asked = manifests(pod, source, show.terminal) if pod else None
     if repair and not lose:
         raise typer.BadParameter("--repair needs --lose", param_hint="--repair")
-    if lose and pod is not None:
+    if lose and pod:
         raise typer.BadParameter("it has no effect with --lose", param_hint="--pod")
     needed = repair or any(text.startswith("pool=") for text in lose or ())
     if group_source.words() and not needed:
         raise typer.BadParameter("node groups are of use with --lose pool=GROUP, or --repair", param_hint="-g")
-    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=asked)
     if not lose:
+        workloads, classes = None, BUILT_IN_CLASSES
+        if asked is not None:
+            from kscale.capacity.manifests import completing_classes
+
+            workloads, classes = asked.workloads, completing_classes(cluster)
         with show.terminal.step("placing"):
-            report = headroom(snapshot, asked, zone_label=zone_label)
+            report = headroom(snapshot, workloads, zone_label=zone_label, classes=classes)
+        if asked is not None and asked.unmodelled:
+            report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled])
     else:
-        groups = group_source.groups(cluster, snapshot, show.terminal) if needed else []
+        groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
-            from kscale.capacity.catalogue import read_catalogue
             from kscale.capacity.prices import priced
 
-            groups = priced(groups, read_catalogue(group_source.catalogue) if group_source.catalogue else None)
+            groups = priced(groups, group_source.known_types(show.terminal))
             if not groups:
-                raise InputError("--repair needs node groups: name some (-g), or a --catalogue of types")
+                text = "--repair needs node groups: name some (-g), or types (--catalogue and --instance-type)"
+                raise InputError(text)
         with show.terminal.step("placing"):
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
@@ -98,6 +113,10 @@ def headroom_view(report: HeadroomReport) -> View:
         return _lost_view(report)
     bad_nodes = [loss for loss in report.nodes if loss.homeless]
     parts = [] if report.more is None else [f"{report.more:,} more fit."]
+    if len(report.pods) > 1:
+        full = sum(not item.more for item in report.pods)
+        room = f"{full:,} of them have no room for one more pod" if full else "each has room for one more pod"
+        parts.append(f"{len(report.pods):,} workloads: {room}.")
     parts.append(f"Losing any one node: {_sentence(bad_nodes, report.nodes)}.")
     if report.zones:
         parts.append(f"Losing any one zone: {_sentence([z for z in report.zones if z.homeless], report.zones)}.")
@@ -108,11 +127,25 @@ def headroom_view(report: HeadroomReport) -> View:
         for kind, losses in (("zone", report.zones), ("node", report.nodes))
         if (bad := sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless))
     ]
+    if len(report.pods) > 1:
+        columns = (Column("WORKLOAD"), Column("MORE", "right"), Column("LAND ON"), Column("WHY NOT MORE"))
+        more = [
+            [
+                f"{item.kind}/{item.name}",
+                item.more,
+                on_nodes(item.placement) if item.placement else "",
+                item.next_event,
+            ]
+            for item in report.pods
+        ]
+        tables.insert(0, Table(columns, more))
     footer = []
     if report.placement:
         footer.append(f"They land on {on_nodes(report.placement)}.")
     if report.next_event:
         footer.append(f"The next one does not fit: {report.next_event}")
+    if report.unmodelled:
+        footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
     return View(
         headline=" ".join(parts),
         tables=tables,
@@ -161,9 +194,12 @@ def _loss(loss: Loss, kind: str = "") -> list[Cell | str | float | None]:
 def _repair(repair: Repair | None) -> str:
     if repair is None:
         return ""
-    nodes = " and ".join(f"{count:,} x {name}" for name, count in repair.offers.items()) or "nothing"
-    left = f"; {pods(repair.nowhere)} fit on none" if repair.nowhere else ""
-    return f"{nodes}, ${repair.cost:,.3f}/h{left}"
+    limits = f" (at their limit: {', '.join(repair.limits_reached)})" if repair.limits_reached else ""
+    fit = f"{pods(repair.nowhere)} {'fits' if repair.nowhere == 1 else 'fit'} on no new node{limits}"
+    if not repair.offers:
+        return fit if repair.nowhere else "no new nodes: in another order the pods fit on the nodes that are left"
+    nodes = " and ".join(f"{count:,} x {name}" for name, count in repair.offers.items())
+    return f"{nodes}, ${repair.cost:,.3f}/h" + (f"; {fit}" if repair.nowhere else "")
 
 
 def _sentence(bad: list[Loss], every: list[Loss]) -> str:

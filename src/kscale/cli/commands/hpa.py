@@ -19,8 +19,10 @@ from kscale.cli.terminal import Terminal
 from kscale.cli.words import counted, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
+from kscale.files import read_file
 from kscale.hpa.dump import Dump
 from kscale.hpa.dump_reading import read_dump
+from kscale.hpa.external_lists import split_scope
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.state import ControllerState
@@ -49,8 +51,9 @@ def command(
         list[str] | None,
         typer.Option(
             "--metrics",
-            metavar="[NS=]FILE",
-            help="A metrics list as kubectl get --raw prints it; NS is the namespace of an external list.",
+            metavar="[SCOPE=]FILE",
+            help="A metrics list as kubectl get --raw prints it. SCOPE says what an external list is for: a namespace, "
+            "NS/HPA, or NS:SELECTOR with the label selector that the list was requested with. Repeatable.",
         ),
     ] = None,
     now: Annotated[
@@ -62,13 +65,14 @@ def command(
         typer.Option(
             "--state",
             metavar="settled|fresh|FILE",
-            help="What is taken for the past: nothing holds a size back, a controller just started, or the state "
-            "in an answer of -o json.",
+            help="Past recommendations to start with: none that hold a size back, those of a "
+            "controller that just started, or the state in an answer of -o json.",
         ),
     ] = "settled",
     changed_only: Annotated[bool, typer.Option("--changed-only", help="Show HPAs that would rescale only.")] = False,
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="rescale|limited|error", help="Exit with 1 if any HPA does.")
+        str,
+        typer.Option("--fail-on", metavar="rescale|limited|error", help="Exit with status 1 if any HPA would do this."),
     ] = "",
 ) -> Answer:
     """What would the HPAs do? Current and desired size, the metric that decided, and the rule that held it back.
@@ -133,7 +137,8 @@ def answer(
                 raise typer.BadParameter(f"{other[0]} is of another namespace", param_hint="-n")
         unknown = [name for name in names if name not in dump.hpas]
         if unknown:
-            raise InputError([Problem(f"no HorizontalPodAutoscaler {name} in the input") for name in unknown])
+            deleted = {f"{key.partition('/')[0]}/{pause.hpa}": key for key, pause in dump.paused.items()}
+            raise InputError([Problem(_no_hpa(name, deleted.get(name))) for name in unknown])
         chosen = [dump.hpas[name] for name in names]
     if given is not None and at is None and dump.newest == ZERO_TIME:
         raise typer.BadParameter("the input holds no time: a state of the past needs to be told", param_hint="--now")
@@ -157,6 +162,12 @@ def answer(
     return Answer(
         told, lambda: view(report, changed_only), exit_code=1 if failed else 0, blocks=lambda: hpa_blocks(told)
     )
+
+
+def _no_hpa(name: str, paused: str | None) -> str:
+    if paused is not None:
+        return f"ScaledObject {paused} is paused: KEDA deletes its HorizontalPodAutoscaler {name}"
+    return f"no HorizontalPodAutoscaler {name} in the input"
 
 
 def _read(
@@ -193,13 +204,12 @@ def _read(
     return dump
 
 
-def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:
+def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
+    """The scope and the file of each ``--metrics``; what names a file has no scope."""
     pairs: list[tuple[str | None, str]] = []
-    for text in given:
-        namespace, equals, path = text.partition("=")
-        # What stands before = is a namespace, unless it cannot be one or the whole is a file.
-        named = equals and "/" not in namespace and "." not in namespace and not Path(text).exists()
-        pairs.append((namespace, path) if named else (None, text))
+    for text in arguments:
+        split = None if Path(text).exists() else split_scope(text)
+        pairs.append(split or (None, text))
     return pairs
 
 
@@ -216,7 +226,7 @@ def _state(text: str) -> ControllerState | None:
     if not text:
         raise typer.BadParameter("settled, fresh or a file is needed", param_hint="--state")
     try:
-        data = Path(text).read_bytes()
+        data = read_file(text)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), text)) from None
     try:
@@ -259,9 +269,11 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
     rescaling = sum(each.rescales for each in report.hpas)
     failing = sum(each.error is not None for each in report.hpas)
     count = len(report.hpas)
-    headline = f"{rescaling:,} of {count:,} {plural('HPA', count)} would rescale" + (
-        f", {failing:,} would report an error." if failing else "."
-    )
+    headline = f"{rescaling:,} of {count:,} {plural('HPA', count)} would rescale"
+    headline += f", {failing:,} would report an error" if failing else ""
+    paused = len(report.paused)
+    if paused:
+        headline += f", {paused:,} {plural('ScaledObject', paused)} {'is' if paused == 1 else 'are'} paused"
     columns = [
         Column("HPA"),
         Column("TARGET"),
@@ -271,19 +283,39 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
         Column("CONDITIONS", wide=True),
     ]
     return View(
-        headline=headline,
+        headline=f"{headline}.",
         tables=[Table(columns, rows, limit=200)],
-        footer=[*_unknown_time(report), _MODES[report.state_mode], *_left_out(report)],
+        footer=[*_warnings(report, shown), *_paused(report), *_footer(report)],
         names=[object_name(KIND, each.namespace, each.name) for each in shown],
     )
 
 
-def _unknown_time(report: HPAReport) -> list[str]:
-    return [] if report.now is not None else ["Now is not known: the input holds no time (--now)."]
+def _warnings(report: HPAReport, decisions: Sequence[HPADecision]) -> list[str]:
+    lines = []
+    for each in decisions:
+        key = f"{each.namespace}/{each.name}"
+        assumed = [report.assumed[key]] if key in report.assumed else []
+        lines += [f"Warning: {key}: {text}." for text in (*assumed, *each.warnings)]
+    hidden = len(lines) - SHOWN
+    return lines if hidden <= 0 else [*lines[:SHOWN], f"{hidden:,} more warnings are in -o json."]
 
 
-def _left_out(report: HPAReport) -> list[str]:
-    return [f"Not modelled: {name}: {'; '.join(texts)}." for name, texts in report.unmodelled.items()]
+def _paused(report: HPAReport) -> list[str]:
+    lines = []
+    for each in report.paused:
+        does = (
+            f"sets {each.target} to {each.replicas:,} replicas"
+            if each.replicas is not None
+            else (each.error or f"leaves {each.target} at its size")
+        )
+        lines.append(f"ScaledObject {each.namespace}/{each.name} is paused: KEDA deletes {each.hpa} and {does}.")
+    return lines
+
+
+def _footer(report: HPAReport) -> list[str]:
+    unknown_time = [] if report.now is not None else ["Now is not known: the input holds no time (--now)."]
+    left_out = [f"Not modelled: {name}: {'; '.join(texts)}." for name, texts in report.unmodelled.items()]
+    return [*unknown_time, _MODES[report.state_mode], *left_out]
 
 
 def _sizes(decision: HPADecision) -> Cell:
@@ -332,7 +364,7 @@ def _explained(report: HPAReport, changed_only: bool = False) -> View:
     return View(
         headline=headline,
         tables=tables,
-        footer=[*_unknown_time(report), _MODES[report.state_mode], *_left_out(report)],
+        footer=[*_warnings(report, report.hpas), *_footer(report)],
         names=[object_name(KIND, each.namespace, each.name) for each in report.hpas],
     )
 
@@ -359,9 +391,11 @@ def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
     why = metric.error or ", ".join(each.replace("_", " ") for each in metric.path)
     if metric.tolerated and not why:
         why = "within tolerance"
+    if metric.note:
+        why = f"{why}; {metric.note}" if why else metric.note
     return [
         metric.name,
-        metric.current or None,
+        "?" if metric.overflows else metric.current or None,
         metric.target or None,
         ratio,
         second,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.words import pods as pods_text
 from kscale.errors import InputError
+from kscale.files import replace_file
 
 if TYPE_CHECKING:
     from kscale.capacity.mix import MixPlan
@@ -53,19 +54,18 @@ def command(
         bool, typer.Option("--ignore-existing", help="Do not use room on nodes that exist: all pods on new nodes.")
     ] = False,
     max_types: Annotated[
-        int | None, typer.Option("--max-types", min=1, metavar="K", help="At most so many different types.")
+        int | None, typer.Option("--max-types", min=1, metavar="K", help="Maximum number of different instance types.")
     ] = None,
-    curve: Annotated[bool, typer.Option("--curve", help="What 1, 2, 3 and 5 types would cost, too.")] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Also show what 1, 2, 3 and 5 types would cost.")] = False,
     spot_share: Annotated[
-        float | None, typer.Option("--spot-share", min=0, max=1, help="At most this share of the new cpu is spot.")
+        float | None, typer.Option("--spot-share", min=0, max=1, help="Maximum share of the new CPU that is spot.")
     ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
             "--limit",
             metavar="RESOURCE=N",
-            help="No more than this on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. "
-            "Repeatable.",
+            help="Maximum on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. Repeatable.",
         ),
     ] = None,
     budget: Annotated[
@@ -74,7 +74,7 @@ def command(
             "--budget",
             min=0,
             metavar="SECONDS",
-            help="Time for bound, plan and exact check, once the files are read.",
+            help="Time limit for bound, plan and exact check, once the files are read.",
         ),
     ] = 10.0,
     to_groups: Annotated[
@@ -83,6 +83,16 @@ def command(
     to_nodepool: Annotated[
         Path | None, typer.Option("--to-nodepool", metavar="FILE", help="Write the plan as a NodePool of Karpenter.")
     ] = None,
+    node_class: Annotated[
+        str | None,
+        typer.Option(
+            "--node-class",
+            metavar="GROUP/KIND/NAME",
+            help="The node class of the NodePool. The default is that of the nodes' cloud: "
+            "karpenter.k8s.aws/EC2NodeClass/default, karpenter.azure.com/AKSNodeClass/default or "
+            "karpenter.k8s.gcp/GCENodeClass/default.",
+        ),
+    ] = None,
     show: Show,
 ) -> Answer:
     """Which node types, how many of each, at what cost, so that all pods have a place; and how cheap it can be at best.
@@ -90,17 +100,22 @@ def command(
     The node types are those of the groups (-g, within their limits) or of a catalogue. The bound is proven: no nodes
     for these pods cost less an hour. Every pod of the plan was placed by the exact predicates.
     """
+    from kscale.capacity.architectures import architectures_of
     from kscale.capacity.mix import ALL, MixOptions, mix
 
     check_budget(budget)
     source.check_alone(("--to-groups", to_groups), ("--to-nodepool", to_nodepool))
+    chosen_class = _node_class(node_class, to_nodepool)
     if pods is Which.ALL and (source.namespace is not None or source.selector):
         raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     asked: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
-    groups = _priced(group_source, group_source.groups(cluster, snapshot, show.terminal), show.terminal)
+    named = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.ALL)
+    groups = _priced(group_source, named, show.terminal)
     if not groups:
         raise InputError("no node group is known: name some with -g, or types with --catalogue and --instance-type")
+    if to_nodepool is not None and chosen_class is None:
+        _check_cloud(groups)
     options = MixOptions(
         max_types=max_types,
         curve=curve,
@@ -115,10 +130,11 @@ def command(
     with show.terminal.step("looking for the cheapest mix"):
         plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=within(budget),
                    placements=show.whole)  # fmt: skip
-    _write(plan, groups, to_groups, to_nodepool, show.terminal)
+    _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
+    architectures = architectures_of(cluster).nodes
     return Answer(
         plan,
-        lambda: mix_view(plan, str(pods)),
+        lambda: mix_view(plan, str(pods), architectures),
         exit_code=1 if plan.nowhere else 0,
         blocks=lambda: mix_blocks(plan, groups, snapshot),
     )
@@ -175,8 +191,39 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def _node_class(text: str | None, to_nodepool: Path | None) -> tuple[str, str, str] | None:
+    if text is None:
+        return None
+    if to_nodepool is None:
+        raise typer.BadParameter("--node-class needs --to-nodepool", param_hint="--node-class")
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise typer.BadParameter(f"{text!r} is not GROUP/KIND/NAME", param_hint="--node-class")
+    return parts[0], parts[1], parts[2]
+
+
+def _check_cloud(groups: Sequence[NodeGroup]) -> None:
+    """Raise InputError before the search if no plan of these groups could be written as a NodePool."""
+    from kscale.capacity.mix import node_class_of, offers_of
+
+    errors = []
+    for offer in offers_of(groups):
+        try:
+            node_class_of([offer])
+        except InputError as error:
+            errors.append(error)
+        else:
+            return
+    raise InputError(f"--to-nodepool: {errors[0]} (--node-class GROUP/KIND/NAME)")
+
+
 def _write(
-    plan: MixPlan, groups: Sequence[NodeGroup], to_groups: Path | None, to_nodepool: Path | None, terminal: Terminal
+    plan: MixPlan,
+    groups: Sequence[NodeGroup],
+    to_groups: Path | None,
+    to_nodepool: Path | None,
+    node_class: tuple[str, str, str] | None,
+    terminal: Terminal,
 ) -> None:
     from kscale.capacity.mix import groups_entries, node_pool
 
@@ -184,17 +231,20 @@ def _write(
     if to_groups is not None:
         files.append((to_groups, groups_entries(plan, groups)))
     if to_nodepool is not None:
-        files.append((to_nodepool, node_pool(plan, groups)))
+        files.append((to_nodepool, node_pool(plan, groups, node_class=node_class)))
     for path, content in files:
         try:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+            replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from None
         terminal.note(f"wrote {path}")
 
 
-def mix_view(plan: MixPlan, of: str = "pending") -> View:
-    """``of``: which pods it is about."""
+def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] = ()) -> View:
+    """``of``: which pods it is about; ``architectures``: those of the cluster's nodes."""
+    usual = set(architectures) or {"amd64"}
+    others = sorted({line.arch for line in plan.lines if line.arch} - usual)
+    columns = (_COLUMNS[0], Column("ARCH", wide=not others), *_COLUMNS[1:])
     footer = []
     placed = plan.pods - plan.nowhere
     if placed:
@@ -212,6 +262,9 @@ def mix_view(plan: MixPlan, of: str = "pending") -> View:
         footer.append(f"{pods_text(plan.nowhere)} without a place, {plan.nowhere_pods[0]} for one.")
     if plan.bound.method == "volume":
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
+    if others:
+        there = f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
+        footer.append(f"Some new nodes are {' and '.join(others)}; {there}. The pods' images have to exist for them.")
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
     curve = [
@@ -226,7 +279,7 @@ def mix_view(plan: MixPlan, of: str = "pending") -> View:
     return View(
         headline=_headline(plan, of),
         tables=[
-            Table(_COLUMNS, [_row(line) for line in plan.lines]),
+            Table(columns, [_row(line) for line in plan.lines]),
             Table(_CURVE, curve, title="What fewer types would cost"),
         ],
         footer=footer,
@@ -275,6 +328,7 @@ def _money(amount: float) -> str:
 def _row(line: MixLine) -> list[Cell | str | float | None]:
     return [
         line.type,
+        line.arch or None,
         line.capacity_type,
         line.nodes,
         line.pods,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from kscale.cli.catalogues import catalogue_of
 from kscale.cli.completion import strategy_names
 from kscale.cli.inputs import say_read
 from kscale.cli.kinds import kind_of
@@ -82,19 +83,24 @@ def command(
         typer.Option("--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable."),
     ] = None,
     min_cpu: Annotated[
-        float | None, typer.Option("--min-cpu", help="Least CPU of a pod, in millicores (vpa; default 25).")
+        float | None, typer.Option("--min-cpu", help="Minimum CPU of a pod, in millicores (vpa; default 25).")
     ] = None,
     min_memory: Annotated[
-        float | None, typer.Option("--min-memory", help="Least memory of a pod, in MiB (vpa; default 250).")
+        float | None, typer.Option("--min-memory", help="Minimum memory of a pod, in MiB (vpa; default 250).")
     ] = None,
     margin: Annotated[
-        float | None, typer.Option("--margin", help="Added to what was used: 0.15 is 15 % (vpa; default 0.15).")
+        float | None, typer.Option("--margin", help="Margin that is added to usage: 0.15 is 15 % (vpa; default 0.15).")
     ] = None,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints/--no-checkpoints", help="Take in the dump's VPA checkpoints.")
+        bool, typer.Option("--checkpoints/--no-checkpoints", help="Start from the dump's VPA checkpoints.")
     ] = True,
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="severity=S", help="Exit 1 when a container is this bad, or worse.")
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="severity=S",
+            help="Exit with status 1 if a container has this severity or a worse one.",
+        ),
     ] = "",
     effect: Annotated[
         bool, typer.Option("--effect", help="Also pack the running pods before and after: how many nodes less.")
@@ -212,7 +218,6 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     empty list, and a warning that names them, where some have no price, or no node to say what they are."""
     if catalogue is None and groups is None:
         return []
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.groups import read_groups, recognise_groups
     from kscale.capacity.prices import priced
     from kscale.capacity.templates import with_templates
@@ -224,7 +229,7 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     else:
         named = [each.group for each in recognise_groups(nodes).groups]
     made = with_templates(cluster, snapshot, named)
-    found = priced(made, None if catalogue is None else read_catalogue(catalogue))
+    found = priced(made, None if catalogue is None else catalogue_of(catalogue, terminal))
     if lacking := [group.id for group in found if group.price is None]:
         terminal.warn(f"no price for {', '.join(lacking)}: what all pools cost before and after is not told")
         return []

@@ -54,37 +54,50 @@ def command(
     ] = "",
     kind: Annotated[
         list[str] | None,
-        typer.Option("--series", metavar="[METRIC=]total|per-pod|average", help="What a value is. (default: total)"),
+        typer.Option(
+            "--series",
+            metavar="[METRIC=]total|per-pod|average",
+            help="Meaning of a value in the series. (default: total)",
+        ),
     ] = None,
     replicas: Annotated[
         Path | None,
-        typer.Option("--replicas", metavar="FILE", help="Recorded replicas, a series too: adds the open-loop check."),
+        typer.Option("--replicas", metavar="FILE", help="Series of the recorded replicas: adds the open-loop check."),
     ] = None,
     value: Annotated[
         str,
         typer.Option(
             "--value",
-            help="The column of the values (default: value); with --bin: a column to add up, or count (the default).",
+            help="Column of the values (default: value); with --bin: a column to add up, or count (the default).",
         ),
     ] = "",
-    time: Annotated[str, typer.Option("--time", help="The column of the times.")] = "time",
-    unit: Annotated[str, typer.Option("--unit", metavar="s|ms|us|ns", help="What a time as a number counts.")] = "s",
+    time: Annotated[str, typer.Option("--time", help="Column of the times.")] = "time",
+    unit: Annotated[str, typer.Option("--unit", metavar="s|ms|us|ns", help="Unit of times that are numbers.")] = "s",
     bin_: Annotated[
-        str, typer.Option("--bin", metavar="DURATION", help="The rows are events: their rate in bins of this width.")
+        str,
+        typer.Option(
+            "--bin", metavar="DURATION", help="Treat rows as events, and use their rate in bins of this width."
+        ),
     ] = "",
-    startup: Annotated[str, typer.Option("--startup", help="From a pod's making to its readiness.")] = "30s",
+    startup: Annotated[
+        str, typer.Option("--startup", help="Time from the creation of a pod to its readiness.")
+    ] = "30s",
     metrics_lag: Annotated[str, typer.Option("--metrics-lag", help="Age of a metric when it is read.")] = "30s",
     request: Annotated[
         list[str] | None,
         typer.Option("--request", metavar="[RESOURCE=]QUANTITY", help="Request of a pod, for utilization targets."),
     ] = None,
-    start: Annotated[int | None, typer.Option("--start", min=0, help="Replicas at the beginning.")] = None,
-    period: Annotated[str, typer.Option("--period", help="Sync period.")] = "15s",
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it (.png, .svg).")] = None,
+    start: Annotated[int | None, typer.Option("--start", min=0, help="Number of replicas at the beginning.")] = None,
+    period: Annotated[str, typer.Option("--period", help="Sync period of the controller.")] = "15s",
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the replay into this file (.png, .svg).")
+    ] = None,
     fail_on: Annotated[
         str,
         typer.Option(
-            "--fail-on", metavar="underprovisioned=DURATION", help="Exit with 1 if any HPA is for longer than that."
+            "--fail-on",
+            metavar="underprovisioned=DURATION",
+            help="Exit with status 1 if any HPA is in this condition for longer than the given time.",
         ),
     ] = "",
 ) -> Answer:

@@ -64,6 +64,12 @@ def command(
     moment, remembered = memory.moment(), last.on(memory.remembered())
     source.check_alone(("--state", memory.state), ("--save-state", memory.save_state))
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    buffers = len(snapshot.informers.capacity_buffers)
+    if buffers and not options.capacity_buffer_pod_injection_enabled:
+        show.terminal.note(
+            f"{buffers:,} {plural('CapacityBuffer', buffers)} in the input not honoured "
+            "(--capacity-buffer-pod-injection-enabled)"
+        )
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("deciding"):
         report, after = report_scale_down(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 import kscale
 from kscale.capacity.records import UNLIMITED
@@ -20,7 +21,7 @@ from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Show
 from kscale.cli.pictures import scale_up_blocks
-from kscale.cli.scale_up_view import scale_up_view
+from kscale.cli.scale_up_view import scale_up_view, starting_hints
 from kscale.cli.words import program
 from kscale.errors import InputError
 
@@ -44,7 +45,9 @@ def command(
     gpu: GpuLabel,
     profile: Annotated[
         str,
-        typer.Option("--profile", metavar="NAME", help="Whose decision: current, or legacy for release 1.3 of 2019."),
+        typer.Option(
+            "--profile", metavar="NAME", help="Release to decide as: current, or legacy for release 1.3 of 2019."
+        ),
     ] = "current",
     expander: Annotated[
         str | None,
@@ -52,22 +55,26 @@ def command(
             "--expander",
             metavar="NAMES",
             autocompletion=expanders,
-            help="How to choose: random, most-pods, least-waste, least-nodes, price, priority, grpc; several with "
-            "commas. Default: least-waste.",
+            help="How to choose a node group: random, most-pods, least-waste, least-nodes, price, "
+            "priority, grpc; several with commas. Default: least-waste.",
         ),
     ] = None,
     priority_config: Annotated[
         Path | None,
-        typer.Option("--priority-config", metavar="FILE", help="The ConfigMap of the priority expander, or its text."),
+        typer.Option(
+            "--priority-config", metavar="FILE", help="File of the priority expander's ConfigMap, or its text."
+        ),
     ] = None,
     grpc_url: Annotated[
         str | None,
-        typer.Option("--grpc-expander-url", metavar="HOST:PORT", help="The server that the grpc expander asks."),
+        typer.Option("--grpc-expander-url", metavar="HOST:PORT", help="Address of the gRPC expander's server."),
     ] = None,
     grpc_cert: Annotated[
         str | None,
         typer.Option(
-            "--grpc-expander-cert", metavar="FILE", help="Certificates (PEM) that the server's is checked by."
+            "--grpc-expander-cert",
+            metavar="FILE",
+            help="PEM file of the certificates that the gRPC expander's server certificate is checked against.",
         ),
     ] = None,
     per_core: Annotated[
@@ -93,17 +100,23 @@ def command(
         bool, typer.Option("--all-groups", help="Show every group, and what each says of every shape of pod.")
     ] = False,
     balance: Annotated[
-        bool, typer.Option("--balance-similar-node-groups", help="Share new nodes among groups that are alike.")
+        bool, typer.Option("--balance-similar-node-groups", help="Spread new nodes over similar node groups.")
     ] = False,
     max_nodes_total: Annotated[
-        int, typer.Option("--max-nodes-total", min=0, help="The cluster may have so many nodes; 0 = no limit.")
+        int, typer.Option("--max-nodes-total", min=0, help="Maximum number of nodes in the cluster; 0 = no limit.")
     ] = 0,
     max_nodes_per_scale_up: Annotated[
-        int, typer.Option("--max-nodes-per-scaleup", min=0, help="Nodes added at once at most; 0 = no limit.")
+        int, typer.Option("--max-nodes-per-scaleup", min=0, help="Maximum number of nodes added at once; 0 = no limit.")
     ] = 1000,
     new_pod_delay: Annotated[
         float,
-        typer.Option("--new-pod-scale-up-delay", min=0, max=LONGEST, metavar="SECONDS", help="Younger pods wait."),
+        typer.Option(
+            "--new-pod-scale-up-delay",
+            min=0,
+            max=LONGEST,
+            metavar="SECONDS",
+            help="Age below which pods do not cause a scale-up.",
+        ),
     ] = 0,
     flags: Annotated[
         list[str] | None,
@@ -118,12 +131,16 @@ def command(
         typer.Option(
             "--max-looks",
             min=0,
-            help="With --flag enable-graceful-degradation: time for so many looks at pods only; the others wait.",
+            help="With --flag enable-graceful-degradation: stop after this many looks at pods; the other pods wait.",
         ),
     ] = None,
     bypassed: Annotated[
         list[str] | None,
-        typer.Option("--bypassed-scheduler-name", metavar="NAME", help="Do not wait for its verdict. Repeatable."),
+        typer.Option(
+            "--bypassed-scheduler-name",
+            metavar="NAME",
+            help="Count pods of this scheduler before the scheduler has tried them. Repeatable.",
+        ),
     ] = None,
     bounds: BoundSource,
     show: Show,
@@ -135,7 +152,7 @@ def command(
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.loop_groups import loop_groups, with_members
+    from kscale.capacity.loop_groups import loop_groups, starting_nodes, with_members
 
     given: dict[str, Any] = {
         "balance_similar_node_groups": balance,
@@ -162,15 +179,20 @@ def command(
         moment, remembered = memory.moment(), memory.remembered()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
         since = None if options.legacy else moment  # release 1.3 took a node that had just become ready, too
+        described = group_source.described(cluster, snapshot, show.terminal)
         groups, templates = loop_groups(
             cluster,
             snapshot,
-            group_source.described(cluster, snapshot, show.terminal),
+            described,
             options=options,
             now=since,
             known=remembered.templates if remembered is not None else (),
         )
-        groups = with_members(groups, snapshot.columns.objects)
+        unsaid = {group.id for group in described if group.target_size is None}
+        groups = [
+            replace(group, target_size=None) if group.id in unsaid and (group.nodes or group.node_selector) else group
+            for group in with_members(groups, snapshot.columns.objects)
+        ]
         with show.terminal.step("deciding"):
             plan = kscale.scale_up(
                 cluster,
@@ -192,9 +214,14 @@ def command(
     again = " ".join([program(), "explain", *source.words(), *group_source.words()])
     unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
     plan.bound_effort = bounds.effort(len(groups))
+    hints = []
+    if remembered is None and not options.legacy:
+        grown = {info.group for info in plan.scale_ups}
+        starting = starting_nodes(groups, snapshot.columns.objects, now=moment, options=options)
+        hints = starting_hints({name: found for name, found in starting.items() if name in grown})
     return Answer(
         plan.record(),
-        lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
+        lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited, hints=hints),
         exit_code=1 if plan.pending_count or plan.beyond_limits else 0,
         blocks=lambda: scale_up_blocks(plan, snapshot),
     )

@@ -10,6 +10,7 @@ import typer
 from kscale.cli.completion import schema_kinds
 from kscale.cli.output import Answer, Column, Show, Table, View
 from kscale.cli.words import program
+from kscale.files import replace_file
 from kscale.schemas import DOCUMENTS, INPUTS, SchemaList, input_schema_text, record_type, schema_files, schema_text
 
 __all__ = ["command"]
@@ -36,7 +37,7 @@ def command(
         directory.mkdir(parents=True, exist_ok=True)
         files = schema_files()
         for name, text in files.items():
-            (directory / name).write_text(text, encoding="utf-8")
+            replace_file(directory / name, text.encode())
         show.terminal.note(f"wrote {len(files)} schemas to {directory}")
         return None
     if not kind:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import simulation_blocks
-from kscale.cli.words import pods
+from kscale.cli.words import plural, pods
 
 if TYPE_CHECKING:
     from kscale.simulation import Setup, SimulationReport
@@ -26,9 +26,9 @@ __all__ = ["HorizonOption", "SeedOption", "command", "setup_of", "simulation_vie
 _INTERRUPTED = 130
 
 HorizonOption = Annotated[
-    str, typer.Option("--horizon", metavar="DURATION", help="How long it goes on, instead of the scenario's.")
+    str, typer.Option("--horizon", metavar="DURATION", help="Length of the run, instead of the scenario's.")
 ]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed of the run, instead of the scenario's.")]
 
 
 def command(
@@ -121,6 +121,9 @@ def simulation_view(report: SimulationReport) -> View:
         parts.append(f"{report.ungrouped_node_hours:,.1f} more of nodes of no group, which have no price")
     if pending.pods:
         parts.append(f"a pod waited {_time(pending.p50)} for its node (p95 {_time(pending.p95)})")
+    if report.jobs:
+        complete = sum(each.outcome == "complete" for each in report.jobs)
+        parts.append(f"{complete:,} of {len(report.jobs):,} {plural('job', len(report.jobs))} completed")
     if report.late is not None:
         parts.append(f"{report.late:.1%} of the work was late")
     groups: list[Sequence[Cell | str | float | None]] = [
@@ -131,6 +134,7 @@ def simulation_view(report: SimulationReport) -> View:
             None if each.cost is None else f"{each.cost:,.2f}",
             each.added,
             each.removed,
+            each.lost,
         ]
         for each in report.groups
     ]
@@ -154,15 +158,18 @@ def simulation_view(report: SimulationReport) -> View:
                     Column("COST", "right"),
                     Column("ADDED", "right"),
                     Column("REMOVED", "right"),
+                    Column("LOST", "right", wide=not report.interruptions),
                 ],
                 groups,
             ),
             Table(columns, queues),
+            _jobs(report),
             _recommended(report),
         ],
         footer=[
             *_ideal(report),
             f"Core-hours: {offered}.",
+            *_interruptions(report),
             f"Pods: {pending.pods:,} looked for a node, the longest for {_time(pending.max)}{left}.",
             f"Done: {_counts(report.actions) or 'nothing'}{refused}.",
             f"Rounds: {rounds or 'none'}.",
@@ -170,6 +177,47 @@ def simulation_view(report: SimulationReport) -> View:
         ],
         names=[each.group for each in report.groups],
     )
+
+
+_OUTCOMES: Final = ("failed", "deleted", "suspended", "running", "complete")
+_JOBS_SHOWN: Final = 40
+
+
+def _jobs(report: SimulationReport) -> Table:
+    """What became of jobs, those that did not complete first."""
+    columns = (
+        Column("JOB"),
+        Column("OUTCOME"),
+        Column("COMPLETED", "right"),
+        Column("FAILED", "right"),
+        Column("RESTARTS", "right"),
+        Column("MAKESPAN", "right"),
+        Column("WORK", "right", wide=True),
+        Column("LOST WORK", "right"),
+    )
+    jobs = sorted(report.jobs, key=lambda each: _OUTCOMES.index(each.outcome))
+    rows: list[Sequence[Cell | str | float | None]] = [
+        [
+            each.job,
+            Cell(each.outcome, "bad") if each.outcome in ("failed", "deleted") else each.outcome,
+            each.completed,
+            each.failed,
+            each.restarts,
+            None if each.makespan is None else Cell(_time(each.makespan), value=each.makespan),
+            Cell(_time(each.work), value=each.work),
+            Cell(_time(each.lost_work), value=each.lost_work),
+        ]
+        for each in jobs
+    ]
+    return Table(columns, rows, limit=_JOBS_SHOWN)
+
+
+def _interruptions(report: SimulationReport) -> list[str]:
+    if not report.interruptions and not report.interrupted_pods:
+        return []
+    count = report.interruptions
+    lost = f"{pods(report.interrupted_pods)} with them" if report.interrupted_pods else "no pods with them"
+    return [f"Interruptions: {count:,} {plural('machine', count)} lost, {lost}."]
 
 
 def _recommended(report: SimulationReport) -> Table:

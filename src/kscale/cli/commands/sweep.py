@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, seconds, simulator
-from kscale.cli.groups import GroupSource
+from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of, seconds, simulator
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
@@ -45,21 +45,24 @@ def command(
         typer.Option(
             "--vary",
             metavar="PATH=VALUES",
-            help="flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2. Several: "
-            "every combination, on top of each scenario.",
+            help="flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2; "
+            "pods.*=x1.4. Several: every combination, on top of each scenario.",
         ),
     ] = None,
-    expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
+    expander: Annotated[
+        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
+    ] = "least-waste",
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes; the default is one for each core.")
+        int | None,
+        typer.Option("--jobs", min=1, metavar="N", help="Number of processes; the default is one for each core."),
     ] = None,
     executor: Annotated[
         str | None,
         typer.Option(
             "--executor",
             metavar="URL",
-            help="Other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); ray://HOST:PORT, a Ray "
-            "cluster by its client server (extra [ray]).",
+            help="Run on other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); "
+            "ray://HOST:PORT, a Ray cluster by its client server (extra [ray]).",
         ),
     ] = None,
     simulation: Annotated[
@@ -78,7 +81,6 @@ def command(
     from datetime import UTC, datetime
 
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import Base, Scenario, read_scenarios
     from kscale.capacity.whatif.fleet import Fleet, SweepReport, rows_of_base, rows_of_fleet
@@ -91,18 +93,17 @@ def command(
     asked = varied(vary, asked) if vary else asked or [Scenario(name="as-it-is")]
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
-    catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
+    catalogue = group_source.known_types(show.terminal)
     simulate = simulator(asked, simulation)
     dumps = _fleet(source)
     with workers_of(executor, jobs) as (pool, count, share):
         if dumps is None:
             cluster, snapshot = read(source, show.terminal)
-            groups = group_source.described(cluster, snapshot, show.terminal)
+            groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
             folder = scenarios.parent if scenarios is not None else "."
             base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
-            size = max(1, len(asked) // (count * 4))
             answers: Iterator[Done[Any]] = sweep(
-                rows_of_base, asked, base=base, executor=pool, workers=count, chunk=size, share=share
+                rows_of_base, asked, base=base, executor=pool, workers=count, share=share
             )
             names = [("", [each.name]) for each in asked]
         else:
@@ -110,7 +111,7 @@ def command(
                 raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
             fleet = Fleet(group_source.groups_file, catalogue, moment, options, simulate)
             tasks = [(dump, asked) for dump in dumps]
-            answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, share=share)
+            answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, chunk=1, share=share)
             names = [(dump, [each.name for each in asked]) for dump in dumps]
         rows, interrupted = _collected(answers, names, show)
     told = [row for each in rows for row in each or ()]
@@ -236,6 +237,7 @@ _COLUMNS = (
     Column("CHANGE", "right"),
     Column("PENDING", "right"),
     Column("HOMELESS", "right"),
+    Column("GROUPS", wide=True),
     Column("DIFFERS BECAUSE"),
 )
 
@@ -258,6 +260,7 @@ def sweep_view(report: SweepReport) -> View:
     return View(
         headline=f"{text}.",
         tables=[Table(columns, [_row(row, fleet, waited) for row in report.rows])],
+        footer=notes_of((row.scenario, row.row) for row in report.rows if row.row is not None),
         names=[f"scenario/{row.scenario}" for row in report.rows],
     )
 
@@ -265,7 +268,7 @@ def sweep_view(report: SweepReport) -> View:
 def _row(row: SweepRow, fleet: bool, waited: bool) -> list[Cell | str | float | None]:
     first: list[Cell | str | float | None] = [row.cluster] if fleet else []
     if row.row is None or row.baseline is None:
-        return [*first, row.scenario, *[None] * (6 if waited else 5), Cell(row.error, "bad")]
+        return [*first, row.scenario, *[None] * (7 if waited else 6), Cell(row.error, "bad")]
     now, before = row.row, row.baseline
     change = None
     if now.cost is not None and before.cost:
@@ -279,6 +282,7 @@ def _row(row: SweepRow, fleet: bool, waited: bool) -> list[Cell | str | float | 
         change,
         now.pending,
         now.homeless,
+        grown(now),
         *([None if now.pending_seconds is None else seconds(now.pending_seconds)] if waited else []),
         now.differs,
     ]

@@ -18,7 +18,8 @@ EPILOG = DUMP_HELP
 def command(*, source: Files, show: Show) -> Answer:
     """Read everything and decide nothing: what is in a dump, what is damaged in it, and what is odd.
 
-    Status 2 if anything could not be read; -o name then prints what, else the kinds.
+    HPAs, VPAs and ScaledObjects are validated as the API server and the webhooks of the VPA and of KEDA do, misspelled
+    fields included. Status 2 if anything cannot be read or would be refused; -o name then prints what, else the kinds.
     """
     source.check()
     with show.terminal.step(f"reading {source.what}"):
@@ -29,7 +30,8 @@ def command(*, source: Files, show: Show) -> Answer:
 def validation_view(record: Validation) -> View:
     """Counts per kind, then what is wrong, then what is odd."""
     good = record.objects - record.damaged
-    state = "all can be read" if record.valid else f"{good:,} can be read, {record.damaged:,} cannot"
+    state = f"{good:,} can be read, {record.damaged:,} cannot" if record.damaged else "all can be read"
+    state += f", {record.refused:,} would be refused" if record.refused else ""
     others = sum(item.objects for item in record.kinds if not item.modelled)
     more = f" ({others:,} more of kinds that are not modelled)" if others else ""
     odd = f", {record.warning_count:,} {plural('warning', record.warning_count)}" if record.warning_count else ""
@@ -44,8 +46,10 @@ def validation_view(record: Validation) -> View:
     footer = []
     if record.unreadable:
         footer.append("The other commands refuse this input: a file that cannot be read is never left out.")
-    elif not record.valid:
+    elif record.damaged:
         footer.append("The other commands refuse this input, or go on without the damaged objects with --skip-invalid.")
+    if record.refused:
+        footer.append("Objects that would be refused: an API server or its webhooks do not store them as they are.")
     return View(
         headline=f"{record.objects:,} {plural('object', record.objects)}: {state}{odd}{more}.",
         tables=tables,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.groups import GroupSource
+from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.moments import parse_moment
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kscale.capacity.whatif import Scenario, ScenarioRow, WhatIfReport
     from kscale.capacity.whatif.simulated import Simulate
 
-__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "seconds", "simulator", "whatif_view"]
+__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "grown", "notes_of", "seconds", "simulator", "whatif_view"]
 
 EPILOG = DUMP_HELP
 SIMULATION_HELP = (
@@ -34,14 +34,17 @@ def command(
     *,
     source: Clusters,
     group_source: GroupSource,
-    expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
+    expander: Annotated[
+        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
+    ] = "least-waste",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-on",
             metavar="CONDITION",
-            help="Status 1 if a scenario is so: cost>+5%, nodes>60, homeless>0, of nodes, cost, bound, pending, "
-            "homeless, waited; with + or - or % the change from the baseline. Repeatable.",
+            help="Exit with status 1 if a scenario meets this condition: cost>+5%, nodes>60, "
+            "homeless>0, of nodes, cost, bound, pending, homeless, waited; with + or - or % the "
+            "change from the baseline. Repeatable.",
         ),
     ] = None,
     bound: Annotated[
@@ -59,25 +62,24 @@ def command(
     """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
-    scale-down, estimate, mix, headroom, simulate). What does not depend on an edit is decided once.
+    scale-down, estimate, mix, headroom, rebuild, simulate). What does not depend on an edit is decided once.
     """
     from datetime import UTC, datetime
 
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.whatif import Base, parse_condition, read_scenarios, whatif
 
     conditions = [parse_condition(text) for text in fail_on or []]
     asked = read_scenarios(scenarios)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    groups = group_source.described(cluster, snapshot, show.terminal)
+    groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
     base = Base(
         cluster,
         groups,
         moment,
         AutoscalingOptions(expander=expander),
-        None if group_source.catalogue is None else read_catalogue(group_source.catalogue),
+        group_source.known_types(show.terminal),
         scenarios.parent,
         bound,
         simulate=simulator(asked, simulation),
@@ -112,6 +114,7 @@ _COLUMNS = (
     Column("BOUND", "right"),
     Column("PENDING", "right"),
     Column("HOMELESS", "right"),
+    Column("GROUPS"),
     Column("DIFFERS BECAUSE"),
 )
 WAITED = Column("WAITED", "right", fields=("pending_seconds",))
@@ -130,7 +133,10 @@ def whatif_view(report: WhatIfReport) -> View:
     return View(
         headline=f"{changed:,} of {count:,} {plural('scenario', count)} would be decided otherwise.",
         tables=[_table(rows, baselines)],
-        footer=[f"{text}: {', '.join(names)}" for text, names in crossed.items()],
+        footer=[
+            *notes_of((row.name, row) for row in report.scenarios),
+            *(f"{text}: {', '.join(names)}" for text, names in crossed.items()),
+        ],
         names=[f"scenario/{row.name}" for row in report.scenarios],
     )
 
@@ -141,8 +147,9 @@ def _table(rows: Sequence[ScenarioRow], baselines: Mapping[str, ScenarioRow]) ->
     if all(row.pending_seconds is None for row in rows):
         return Table(_COLUMNS, cells)
     waited = [None if row.pending_seconds is None else seconds(row.pending_seconds) for row in rows]
-    columns = (*_COLUMNS[:-1], WAITED, _COLUMNS[-1])
-    return Table(columns, [[*first, each, last] for (*first, last), each in zip(cells, waited, strict=True)])
+    columns = (*_COLUMNS[:-2], WAITED, *_COLUMNS[-2:])
+    wider = [[*cell[:-2], each, *cell[-2:]] for cell, each in zip(cells, waited, strict=True)]
+    return Table(columns, wider)
 
 
 def seconds(value: float) -> Cell:
@@ -166,5 +173,20 @@ def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | N
         None if row.bound is None else Cell(f"{row.bound:,.2f}", value=row.bound),
         row.pending,
         row.homeless,
+        grown(row),
         row.differs,
     ]
+
+
+def notes_of(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[str]:
+    """Return what the edits of scenarios leave as it is, of the first ``limit`` scenarios by name."""
+    noted = [(name, row.notes) for name, row in rows if row.notes]
+    texts = [f"{name}: {'; '.join(notes)}." for name, notes in noted[:limit]]
+    more = len(noted) - limit
+    hint = ["The question rebuild asks what all pods would cost on new nodes."] if noted else []
+    return [*texts, *([f"The same in {more:,} more {plural('scenario', more)}."] if more > 0 else []), *hint]
+
+
+def grown(row: ScenarioRow) -> str:
+    """Return which groups grow or shrink, and by how many nodes."""
+    return ", ".join(f"{name} {count:+,}" for name, count in row.groups.items())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,10 +57,12 @@ class Generation:
         enough: Callable[[float, int], bool] | None = None,
         known: tuple[NDArray[np.integer[Any]], NDArray[np.int64]] | None = None,
         prove: bool = True,
+        rare: NDArray[np.bool_] | None = None,
         threads: int = 1,
     ) -> None:
         """``known``: fillings to start from: kinds int64[N], what they hold int64[N, K]. ``prove``: False = end once
-        the relaxations find nothing more, without a bound."""
+        the relaxations find nothing more, without a bound. ``rare`` bool[T]: kinds that are not searched for fillings
+        before a proof needs them; every proof is about these kinds, too."""
         self.kinds, self.effort, self.tolerance, self.threads = kinds, effort, tolerance, threads
         self.master = Master(kinds)
         self._integral = integral
@@ -76,6 +79,7 @@ class Generation:
         self._tiers: list[Tier] | None = None
         self._memory: dict[bytes, NDArray[np.int32]] = {}  # of the tiers' tables, by their kinds
         self._least = 1e-9 * float(kinds.cost.max(initial=1))
+        self._choose(np.ones(kinds.size, dtype=bool) if rare is None else ~rare)
 
     @property
     def bound(self) -> int:
@@ -129,6 +133,13 @@ class Generation:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
+    def _choose(self, priced: NDArray[np.bool_]) -> None:
+        """Set which kinds are searched for fillings at every step."""
+        self._priced = priced
+        self._numbers, self._others = np.flatnonzero(priced), np.flatnonzero(~priced)
+        self._few = self.kinds if priced.all() else self.kinds.only(self._numbers)
+        self._rest = self.kinds.only(self._others)
+
     def _start(self) -> None:
         """Each class by itself, where that is cheapest: a feasible start."""
         kinds = self.kinds
@@ -158,36 +169,49 @@ class Generation:
 
     def _look(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
         """(hints at some prices, how many new columns they gave)."""
-        relaxed = self._relax(prices, solved.ask)
+        relaxed = self._relax(prices, solved.ask[self._numbers], self._few)
         added = self._add_relaxed(relaxed, solved)
         if added < _FEW_COLUMNS:
             added += self._add_around(prices, relaxed, solved)
         return relaxed, added
 
-    def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64]) -> Relaxed:
-        kinds = self.kinds
+    def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64], kinds: BinKinds) -> Relaxed:
+        """Return the relaxation of some kinds; ``ask`` is theirs."""
         self.effort.spend(50 + kinds.size * (2 + kinds.classes / 8))
         wanted = ask * (1.0 + 0.3 * self.tolerance) + self._least
         return relax(kinds, prices, kinds.count, wanted, swaps=_SWAPS, threads=self.threads)
 
+    def _relax_all(self, prices: NDArray[np.float64], ask: NDArray[np.float64], few: Relaxed | None = None) -> Relaxed:
+        """Return the relaxation of every kind. ``few``: that of the kinds searched at every step, if it is known."""
+        if few is None:
+            few = self._relax(prices, ask[self._numbers], self._few)
+        if not len(self._others):
+            return few
+        order = np.argsort(np.concatenate([self._numbers, self._others]))
+        rest = self._relax(prices, ask[self._others], self._rest)
+        parts = zip(msgspec.structs.astuple(few), msgspec.structs.astuple(rest), strict=True)
+        return Relaxed(*(np.concatenate(pair)[order] for pair in parts))
+
     def _add_relaxed(self, relaxed: Relaxed, solved: Solved) -> int:
         """New columns of those fillings that help at the program's own prices."""
         worth = relaxed.filling @ solved.prices
-        better = np.flatnonzero(worth > solved.ask * (1.0 + 1e-7) + self._least)
-        return self.master.add(better, relaxed.filling[better])
+        better = np.flatnonzero(worth > solved.ask[self._numbers] * (1.0 + 1e-7) + self._least)
+        return self.master.add(self._numbers[better], relaxed.filling[better])
 
     def _add_around(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> int:
         """The same of fillings that hold a certain class each."""
-        kinds = self.kinds
+        kinds = self._few
         self.effort.spend(kinds.classes * (2 + kinds.classes / 8))
-        kind, fillings = relax_around(kinds, prices, kinds.count, solved.ask, relaxed, threads=self.threads)
+        ask = solved.ask[self._numbers]
+        kind, fillings = relax_around(kinds, prices, kinds.count, ask, relaxed, threads=self.threads)
         worth = fillings @ solved.prices
-        better = np.flatnonzero(worth > solved.ask[kind] * (1.0 + 1e-7) + self._least)
-        return self.master.add(kind[better], fillings[better])
+        better = np.flatnonzero(worth > ask[kind] * (1.0 + 1e-7) + self._least)
+        return self.master.add(self._numbers[kind[better]], fillings[better])
 
     def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
         """Tables, then searches where they leave something open; (columns added, kinds whose search was given up)."""
         kinds = self.kinds
+        relaxed = self._relax_all(prices, solved.ask, relaxed)
         values = Values.of(prices, kinds)
         upper = surrogate(kinds, values, relaxed.weight)
         ask = solved.ask * values.one + max(1.0, self._least * values.one)
@@ -233,6 +257,11 @@ class Generation:
                 added += new
                 hits += new > 0
         self._prove(values, upper, solved.duals, prices)
+        if len(self._others):
+            useful = self._priced.copy()
+            useful[self.master.kind] = True
+            if useful.sum() > self._priced.sum():
+                self._choose(useful)
         return added, given_up
 
     def _sharpen(self, given_up: list[int], found: int) -> bool:
@@ -277,7 +306,7 @@ class Generation:
     def _prove_by_relaxation(self) -> None:
         """A bound where there was no time for a better one."""
         solved = self.solved or self._solve()
-        relaxed = self._relax(solved.prices, solved.ask)
+        relaxed = self._relax_all(solved.prices, solved.ask)
         values = Values.of(solved.prices, self.kinds)
         self._prove(values, surrogate(self.kinds, values, relaxed.weight), solved.duals, solved.prices)
 

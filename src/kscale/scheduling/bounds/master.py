@@ -107,8 +107,8 @@ class Master:
             for sign in (1.0, -1.0):
                 highs.addCol(price, 0.0, self._infinity, 1, np.array([first + q], dtype=np.int32), np.array([sign]))
         self._slacks = kinds.classes + 2 * len(kinds.rows)
-        # Bins that must be there even if they stay empty.
-        self.kind: list[int] = np.flatnonzero(kinds.least).tolist()
+        # Bins that must be there, or that make up for others in a row, even if they stay empty.
+        self.kind: list[int] = np.flatnonzero((kinds.least > 0) | (kinds.rows < 0).any(axis=0)).tolist()
         self.pattern: list[NDArray[np.int64]] = [np.zeros(kinds.classes, dtype=np.int64) for _ in self.kind]
         self._known: set[tuple[int, bytes]] = set()
         if self.kind:

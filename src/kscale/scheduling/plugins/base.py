@@ -114,6 +114,10 @@ class Witness(Protocol):
         """What NodeResourcesFit counts of a class on a node."""
         ...
 
+    def classes_on(self, node: int) -> Iterable[tuple[str, PodClass]]:
+        """The key and class of each pod on an existing node, in order of appearance."""
+        ...
+
     def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
         """The pods of an existing node that are meant, in order of appearance."""
         ...

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from kscale.objects.core import NodeSelector
-from kscale.objects.node_selectors import compile_node_selector
+from kscale.objects.node_selectors import CompiledNodeSelector, compile_node_selector
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import NAME, NodeFacts
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
@@ -14,11 +16,14 @@ __all__ = ["NodeAffinity", "selection_columns", "selector_columns", "selects"]
 
 
 def selects(pod: PodClass, node: NodeFacts) -> bool:
-    """Whether the pod's node selector and required node affinity both match a node."""
-    for key, value in (pod.node_selector or {}).items():
-        if node.labels.get(key) != value:
-            return False
-    return pod.node_affinity is None or compile_node_selector(pod.node_affinity).matches(node.labels, node.name)
+    """Return whether the pod's node selector and required node affinity both match a node."""
+    return _matches_selector(pod, node) and (
+        pod.node_affinity is None or compile_node_selector(pod.node_affinity).matches(node.labels, node.name)
+    )
+
+
+def _matches_selector(pod: PodClass, node: NodeFacts) -> bool:
+    return all(node.labels.get(key) == value for key, value in (pod.node_selector or {}).items())
 
 
 def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
@@ -73,10 +78,15 @@ class NodeAffinity(Plugin):
         if pod.node_affinity is None and added is None and not pod.node_selector:
             return None
 
+        @cache  # compiled at the first node, not at each: a selector may have thousands of terms
+        def affinity() -> CompiledNodeSelector | None:
+            return None if pod.node_affinity is None else compile_node_selector(pod.node_affinity)
+
         def check(node: NodeFacts) -> Status | None:
             if added is not None and not compile_node_selector(added).matches(node.labels, node.name):
                 return unresolvable("node(s) didn't match scheduler-enforced node affinity")
-            if not selects(pod, node):
+            required = affinity()
+            if not _matches_selector(pod, node) or not (required is None or required.matches(node.labels, node.name)):
                 return unresolvable("node(s) didn't match Pod's node affinity/selector")
             return None
 

@@ -62,16 +62,14 @@ class NodePorts(Plugin):
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """``port``, and the ``pods`` of the node that have it."""
-        found = []
+        holders: dict[tuple[str, int], list[tuple[str, str]]] = {}
+        for key, other in witness.classes_on(node):
+            for ip, protocol, port in other.ports:
+                holders.setdefault((protocol, port), []).append((ip, key))
+        clashes = []
         for ip, protocol, port in pod.ports:
-
-            def clashes(other: PodClass, ip: str = ip, protocol: str = protocol, port: int = port) -> bool:
-                return any(
-                    (taken[1], taken[2]) == (protocol, port) and (ip == taken[0] or _ANY in (ip, taken[0]))
-                    for taken in other.ports
-                )
-
-            pods = witness.pods_on(node, clashes)
+            taken = holders.get((protocol, port), ())
+            pods = list(dict.fromkeys(key for other, key in taken if ip == other or _ANY in (ip, other)))
             if pods:
-                found.append({"port": f"{protocol} {ip}:{port}", "pods": pods[:MOST_PODS]})
-        return tuple(found)
+                clashes.append({"port": f"{protocol} {ip}:{port}", "pods": pods[:MOST_PODS]})
+        return tuple(clashes)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.storage import CSINode, PersistentVolumeClaim
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import CSI, NAME, NodeFacts
@@ -28,7 +29,7 @@ from kscale.scheduling.status import Status, error, unresolvable, unschedulable
 from kscale.scheduling.volumes import Volumes, claim_names, class_name, not_found, not_owned
 from kscale.snapshot.interner import PodClass
 
-__all__ = ["NodeVolumeLimits"]
+__all__ = ["NodeVolumeLimits", "VolumeNumbers", "csi_rules_not_judged"]
 
 _Attached = tuple[str, str, int]
 """(driver, volume handle, in-tree plug-in it has to be migrated from or -1)."""
@@ -185,6 +186,11 @@ class VolumeNumbers(Part):
         self._handles: dict[tuple[str, str], int] = {}
         self._lock = Lock()
 
+    @property
+    def asked_drivers(self) -> tuple[str, ...]:
+        """The drivers of the volumes of pods whose verdicts are asked for, limited or not."""
+        return tuple(self._asked)
+
     def ask(self, pod: PodClass, looks: Any) -> None:
         self._asked.update(dict.fromkeys(driver for driver, _, _ in looks))
 
@@ -234,6 +240,27 @@ class VolumeNumbers(Part):
             "limits": [bound.get(driver, -1) for driver in self.drivers],
             "migrated": served(facts.csi_node),
         }
+
+
+def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
+    """Return the rules of CSI drivers that the input states and that no new node is judged by, as texts.
+
+    ``drivers``: those whose volumes the pods use. A new node is judged by its template's CSINode. It has none unless
+    the simulation is CSI-node-aware, as upstream's is not by default.
+    """
+    if not drivers or NodeVolumeLimits.name in ctx.profile.disabled_filters:
+        return []
+    if ctx.csi and all(template.csi_node is not None for template in templates):
+        return []
+    which = "whose template has no CSINode" if ctx.csi else "(enable-csi-node-aware-scheduling is off)"
+    limited = _NodeLimits.of(ctx).drivers.union(*(_limits(template.csi_node) for template in templates))
+    texts = []
+    for driver in drivers:
+        if driver in limited:
+            texts.append(f"attach limit of {driver} on new nodes {which}")
+        if _must_be_there(driver, Volumes.of(ctx)):
+            texts.append(f"whether {driver} is installed on new nodes {which}; it counts as missing")
+    return texts
 
 
 class NodeVolumeLimits(Plugin):

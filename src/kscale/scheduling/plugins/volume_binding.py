@@ -16,7 +16,7 @@ from kscale.objects.storage import PersistentVolume, PersistentVolumeClaim
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import CSI, NodeFacts
 from kscale.scheduling.in_tree_volumes import TranslationError, is_in_tree, migrated, reachable_from
-from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
+from kscale.scheduling.plugins.base import NOTHING, Judge, Numbers, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selector_columns
 from kscale.scheduling.status import Status, error, unresolvable
 from kscale.scheduling.volumes import Volumes, affinity_of, claim_names, class_name, not_found, not_owned
@@ -140,6 +140,51 @@ class VolumeBinding(Plugin):
             return unresolvable(*reasons) if reasons else None
 
         return Judge(tuple(key), frozenset(columns), check)
+
+    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+        status, _ = super().explain(pod, number, node, witness)
+        return status, _blame(pod, witness.facts(node), witness.ctx) if status is not None else ()
+
+
+class _Reached(dict[str, int]):
+    """Volume -> how many nodes of the snapshot reach it; kept with a context."""
+
+
+def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
+    """The first bound claim that the node cannot use: ``claim``, ``volume``; of a volume that exists ``wanted`` (its
+    node affinity in words) and ``reachedFrom``: how many existing nodes it selects."""
+    volumes = Volumes.of(ctx)
+    for claim in volumes.claims_of(pod):
+        if not is_bound(claim):
+            continue
+        name = claim.spec.volume_name
+        volume = volumes.volume(name)
+        found = {"claim": f"{claim.namespace}/{claim.name}", "volume": name}
+        if volume is None:
+            return (found,)
+        held = _Held.of(volume)
+        if held.check(node) == _NO_MATCH:
+            reached = ctx.memo.of(_Reached, _Reached)
+            if name not in reached:
+                nodes = map(ctx.node, range(len(ctx.snapshot.nodes)))
+                reached[name] = sum(held.check(each) is None for each in nodes)
+            return (found | {"wanted": selector_text(held.required), "reachedFrom": reached[name]},)
+    return ()
+
+
+def selector_text(selector: NodeSelector | None) -> str:
+    """Return a node selector in words: ``zone in [a, b] and arch in [amd64]``, terms joined by ``or``."""
+    terms = []
+    for term in selector.node_selector_terms if selector is not None else ():
+        parts = []
+        for each in (*term.match_expressions, *term.match_fields):
+            values = f" [{', '.join(each.values)}]" if each.values else ""
+            parts.append(f"{each.key} {_OPERATORS.get(each.operator, each.operator)}{values}")
+        terms.append(" and ".join(parts))
+    return " or ".join(terms)
+
+
+_OPERATORS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
 
 
 def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:

@@ -61,13 +61,15 @@ class VpaIndex:
         return list(self._by_target.get((controller.namespace, controller.kind, controller.name), {}).values())
 
     def match_steps(
-        self, pod: Pod, controllers: Controllers, progress: Progress
+        self, pod: Pod, controllers: Controllers, progress: Progress, diagnostics: list[str] | None = None
     ) -> StepsOf[GetScale, VerticalPodAutoscaler | None]:
         """The strongest VPA whose target is the pod's topmost controller; Off counts only with a startup boost. Asks
-        by way of ``progress``."""
+        by way of ``progress``. ``diagnostics`` takes what upstream logs where it finds no controller or selector."""
+        diagnostics = [] if diagnostics is None else diagnostics
         try:
             parent = yield from parent_of_steps(pod, controllers, progress)
-        except TargetError:
+        except TargetError as error:
+            diagnostics.append(f"Failed to get parent controller for pod {pod.key}: {error}")
             return None
         if parent is None:
             return None
@@ -77,6 +79,6 @@ class VpaIndex:
                 continue
             try:
                 candidates.append((vpa, (yield from selector_of_target_steps(vpa, controllers, progress))))
-            except TargetError:
-                continue
+            except TargetError as error:
+                diagnostics.append(f"Skipping VPA object {vpa.key} because we cannot fetch selector: {error}")
         return controlling_vpa(pod, parent, candidates)

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf
+from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf, moment
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.field_errors import FieldError, internal
-from kscale.objects.vpa import VerticalPodAutoscaler, container_policy, update_mode
+from kscale.objects.kind_check import check_kind
+from kscale.objects.vpa import ContainerPolicies, VerticalPodAutoscaler, update_mode
 from kscale.vpa.admission.matching import VpaIndex
 from kscale.vpa.capping import CappingError
 from kscale.vpa.container_resources import ContainerResources, ProviderError, containers_resources
@@ -29,11 +30,11 @@ from kscale.vpa.patches import (
     escape,
     observed_text,
 )
-from kscale.vpa.resources import current_resources, resource_order
+from kscale.vpa.resources import CurrentResources, resource_order
 from kscale.vpa.scales import without_asking
 from kscale.vpa.startup_boost import BoostError, apply_boost, boosts_nothing
 
-__all__ = ["PodAdmission", "admit_pod", "admit_pod_steps"]
+__all__ = ["PodAdmission", "admit_pod", "admit_pod_steps", "patch_pod", "read_pod"]
 
 _ROOT: Final = "."
 
@@ -45,7 +46,8 @@ class PodAdmission(msgspec.Struct, kw_only=True):
     - ``patches``: the JSON patch, in the order in which it applies; empty without a VPA and where there is an error.
     - ``errors``: why nothing is patched, in upstream's words (one ``InternalError`` of the whole pod); empty: nothing
       went wrong.
-    - ``diagnostics``: what upstream would have crashed on.
+    - ``diagnostics``: what upstream logs about owners and targets that it cannot resolve, and what it would have
+      crashed on.
     """
 
     vpa: VerticalPodAutoscaler | None = None
@@ -70,7 +72,8 @@ def admit_pod(
 ) -> PodAdmission:
     """What the webhook does to a pod about to be created in ``namespace``.
 
-    ``vpas``: an index that is kept, or VPAs to be indexed; ``controllers``, ``limit_ranges``: none by default. Raises
+    ``vpas``: an index that is kept, or VPAs to be indexed; ``controllers``, ``limit_ranges``: none by default
+    (:func:`~kscale.vpa.controllers_of` takes those of a dump, owners of custom kinds included). Raises
     :class:`~kscale.vpa.scales.ScaleNeededError` where ``controllers`` would have to ask for a scale
     (:func:`admit_pod_steps` does).
     """
@@ -97,26 +100,54 @@ def admit_pod_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale, PodAdmission]:
     """The same for a pod made in ``namespace``, as a step machine, which asks for the scales that are not known."""
-    progress, options = Progress(now), options or AdmissionOptions()
+    read = read_pod(pod, namespace)
+    if isinstance(read, PodAdmission):
+        return read
+    index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
+    known = controllers if controllers is not None else Controllers()
+    unmatched: list[str] = []
+    vpa = yield from index.match_steps(read, known, Progress(moment(now)), unmatched)
+    if vpa is None:
+        return PodAdmission(diagnostics=unmatched)
+    admitted = patch_pod(read, vpa, limit_ranges, options)
+    admitted.diagnostics = [*unmatched, *admitted.diagnostics]
+    return admitted
+
+
+def read_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmission:
+    """Return the pod of a review, or, if it cannot be read, the admission that says so.
+
+    A pod without a name gets the beginning of its generated name, and ``namespace``, as upstream does.
+    """
     try:
-        pod = from_dict(pod, Pod) if not isinstance(pod, Pod) else pod
+        if isinstance(pod, Pod):
+            read = pod
+        else:
+            check_kind(pod, Pod)
+            read = from_dict(pod, Pod)
     except InputError as error:
         return PodAdmission(errors=[internal(_ROOT, error.problems[0].message)])
-    if not pod.metadata.name:
-        name = f"{pod.metadata.generate_name}%"
-        pod = msgspec.structs.replace(
-            pod, metadata=msgspec.structs.replace(pod.metadata, name=name, namespace=namespace)
-        )
-    index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
-    vpa = yield from index.match_steps(pod, controllers if controllers is not None else Controllers(), progress)
-    if vpa is None:
-        return PodAdmission()
+    if read.metadata.name:
+        return read
+    metadata = msgspec.structs.replace(read.metadata, name=f"{read.metadata.generate_name}%", namespace=namespace)
+    return msgspec.structs.replace(read, metadata=metadata)
+
+
+def patch_pod(
+    pod: Pod,
+    vpa: VerticalPodAutoscaler,
+    limit_ranges: LimitRangeLookup | None = None,
+    options: AdmissionOptions | None = None,
+) -> PodAdmission:
+    """Return the patches that the VPA in charge of a pod makes."""
+    options = options or AdmissionOptions()
     try:
         resources, diagnostics = _resource_patches(pod, vpa, limit_ranges, options)
     except (BoostError, CappingError, ProviderError) as error:
         return PodAdmission(vpa=vpa, errors=[internal(_ROOT, str(error))])
     observed = annotate(OBSERVED_CONTAINERS, observed_text(pod))
-    return PodAdmission(vpa=vpa, patches=[*ensure_annotations(pod), *resources, observed], diagnostics=diagnostics)
+    patches = [*ensure_annotations(pod), *resources, observed]
+    return PodAdmission(vpa=vpa, patches=patches, diagnostics=diagnostics)
 
 
 def _resource_patches(
@@ -130,18 +161,19 @@ def _resource_patches(
     if update_mode(vpa) == "Off":
         wanted, notes = [ContainerResources() for _ in wanted], {}
     boosting = gate(options.feature_gates, CPU_STARTUP_BOOST)
+    current, policies = CurrentResources(pod), ContainerPolicies(vpa.spec.resource_policy)
     patches: list[PatchOperation] = []
     updates: list[str] = []
     for i, (container, resources) in enumerate(zip(pod.spec.containers, wanted, strict=True)):
         if boosting:
-            policy = container_policy(container.name, vpa.spec.resource_policy)
+            policy = policies.get(container.name)
             if policy is not None and policy.mode == "Off":
                 continue
-            resources, boost = apply_boost(container, vpa, resources, options.max_allowed_cpu_boost)
+            resources, boost = apply_boost(container, vpa, policies, resources, options.max_allowed_cpu_boost)
             patches += boost
-            if boosts_nothing(container.name, vpa):
+            if boosts_nothing(container.name, vpa, policies):
                 diagnostics.append(f"container {container.name}: a startupBoost without cpu boosts nothing")
-        own, note = _container_patches(pod, i, resources, notes.get(container.name, []))
+        own, note = _container_patches(i, current.get(container.name), resources, notes.get(container.name, []))
         if own:
             patches += own
             updates.append(note)
@@ -151,19 +183,22 @@ def _resource_patches(
 
 
 def _container_patches(
-    pod: Pod, index: int, wanted: ContainerResources, notes: list[str]
+    index: int,
+    current: tuple[ResourceList | None, ResourceList | None],
+    wanted: ContainerResources,
+    notes: list[str],
 ) -> tuple[list[PatchOperation], str]:
-    requests, limits = current_resources(pod, pod.spec.containers[index].name)
+    requests, limits = current
     path = f"/spec/containers/{index}/resources"
     patches: list[PatchOperation] = []
     said = list(notes)
     if requests is None and limits is None:
         patches.append(PatchOperation("add", path, {}))
-    for current, new, field, word in (
+    for old, new, field, word in (
         (requests, wanted.requests, "requests", "request"),
         (limits, wanted.limits, "limits", "limit"),
     ):
-        patches += value_patches(f"{path}/{field}", current, new)
+        patches += value_patches(f"{path}/{field}", old, new)
         said += [f"{name} {word}" for name in resource_order(new or {})]
     return patches, f"container {index}: {', '.join(said)}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,9 +19,11 @@ from kscale.effects import (
     StepsOf,
     moment,
 )
+from kscale.objects.core import Pod
 from kscale.objects.decode import to_json
+from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.admission.matching import VpaIndex
-from kscale.vpa.admission.pod_handler import PodAdmission, admit_pod_steps
+from kscale.vpa.admission.pod_handler import PodAdmission, patch_pod, read_pod
 from kscale.vpa.admission.vpa_handler import admit_vpa
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRangeLookup
@@ -29,7 +31,7 @@ from kscale.vpa.metrics import observation
 from kscale.vpa.options import AdmissionOptions
 from kscale.vpa.scales import without_asking
 
-__all__ = ["Reviewed", "VpaIndex", "review", "review_steps"]
+__all__ = ["PodReview", "Reviewed", "VpaIndex", "answer_pod", "read_review", "review", "review_steps", "unpatched"]
 
 MAX_BODY: Final = 5 * 1024 * 1024
 """Bytes; whoever serves refuses more with 413."""
@@ -55,6 +57,11 @@ class Reviewed(msgspec.Struct, kw_only=True):
         """What upstream would observe of an answer that took so many ``seconds`` from the request to its end."""
         labels = {"status": self.status, "resource": self.resource}
         return observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
+
+    def counted(self) -> Observation:
+        """Return what the review of a pod adds to the metrics."""
+        labels = {"applied": self.status == "applied"}
+        return observation("vpa_admission_controller_admission_pods_total", labels)
 
     def __repr__(self) -> str:
         return f"<Reviewed {self.resource}: {self.status}, {len(self.body)} bytes>"
@@ -89,55 +96,91 @@ def review_steps(
 ) -> StepsOf[GetScale | Observe, Reviewed]:
     """The same of a request's ``body`` as a step machine, which asks for the scales that are not known and observes
     what it counts."""
-    progress = Progress(moment(now))
+    read = read_review(body, options=options)
+    if isinstance(read, Reviewed):
+        return read
+    progress, vpa, unmatched = Progress(moment(now)), None, list[str]()
+    if isinstance(read.pod, Pod):
+        known = controllers if controllers is not None else Controllers()
+        vpa = yield from vpas.match_steps(read.pod, known, progress, unmatched)
+    reviewed = answer_pod(read, vpa, limit_ranges=limit_ranges, options=options)
+    reviewed.messages = [*unmatched, *reviewed.messages]
+    yield from progress.observe(reviewed.counted())
+    return reviewed
+
+
+class PodReview(NamedTuple):
+    """The review of a pod: its request's ``uid``, and the pod, or what is answered where it cannot be read."""
+
+    uid: Any
+    pod: Pod | PodAdmission
+
+
+def read_review(
+    body: bytes, *, options: AdmissionOptions | None = None, max_containers: int | None = None
+) -> PodReview | Reviewed:
+    """Read a review. What needs no VPA is answered at once: reviews of VPAs, and what cannot be read.
+
+    A pod with more than ``max_containers`` containers is allowed as it is, and the answer's ``messages`` say so.
+    """
     try:
         try:
             request = _request(body)
         except ValueError as error:
-            return _unreadable(str(error))
-        return (yield from _of_request(request, progress, vpas, controllers, limit_ranges, options))
+            return unpatched(str(error))
+        return _read_request(request, options, max_containers)
     except RecursionError:
-        return _unreadable("the review is nested too deeply")
+        return unpatched("the review is nested too deeply")
 
 
-def _unreadable(why: str) -> Reviewed:
-    return Reviewed(body=_answer({"allowed": True}), status="error", messages=[why])
+def unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> Reviewed:
+    """Return the answer that allows an object as it is, counted as an error, with the reason as its message."""
+    body = _answer({"uid": uid, "allowed": True})
+    return Reviewed(body=body, status="error", resource=resource, messages=[why])
 
 
-def _of_request(
-    request: dict[str, Any],
-    progress: Progress,
-    vpas: VpaIndex,
-    controllers: Controllers | None,
-    limit_ranges: LimitRangeLookup | None,
-    options: AdmissionOptions | None,
-) -> StepsOf[GetScale | Observe, Reviewed]:
+def _read_request(
+    request: dict[str, Any], options: AdmissionOptions | None, max_containers: int | None
+) -> PodReview | Reviewed:
     uid, group, resource = request.get("uid", ""), *_resource(request)
     if (group, resource) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
         return _of_vpa(uid, request, options)
     if (group, resource) != ("", "pods"):
         name = f"{resource}.{group}" if group else resource
-        text = f"not supported resource type: {name}"
-        return Reviewed(body=_answer({"uid": uid, "allowed": True}), status="error", messages=[text])
-    admitted, messages = PodAdmission(), ["only v1 Pods are supported"]
-    if _version(request) == "v1":
-        admitted = yield from admit_pod_steps(
-            _object(request, "object") or {},
-            vpas,
-            now=progress.now,
-            namespace=_text(request.get("namespace")),
-            controllers=controllers,
-            limit_ranges=limit_ranges,
-            options=options,
-        )
-        messages = [*map(str, admitted.errors), *admitted.diagnostics]
-    applied = bool(admitted.patches)
-    yield from progress.observe(observation("vpa_admission_controller_admission_pods_total", {"applied": applied}))
+        return unpatched(f"not supported resource type: {name}", uid=uid)
+    if _version(request) != "v1":
+        return PodReview(uid, PodAdmission(diagnostics=["only v1 Pods are supported"]))
+    pod = _object(request, "object") or {}
+    count = _count_containers(pod)
+    if max_containers is not None and count > max_containers:
+        text = f"the pod has {count} containers, more than the {max_containers} that are looked at; it is not patched"
+        return unpatched(text, uid=uid, resource="Pod")
+    return PodReview(uid, read_pod(pod, _text(request.get("namespace"))))
+
+
+def _count_containers(pod: dict[str, Any]) -> int:
+    spec = pod.get("spec")
+    lists = [spec.get(name) for name in ("containers", "initContainers")] if isinstance(spec, dict) else []
+    return sum(len(items) for items in lists if isinstance(items, list))
+
+
+def answer_pod(
+    review: PodReview,
+    vpa: VerticalPodAutoscaler | None,
+    *,
+    limit_ranges: LimitRangeLookup | None = None,
+    options: AdmissionOptions | None = None,
+) -> Reviewed:
+    """Return the answer to the review of a pod whose VPA is known; without one the pod stays as it is."""
+    if isinstance(review.pod, PodAdmission):
+        admitted = review.pod
+    else:
+        admitted = PodAdmission() if vpa is None else patch_pod(review.pod, vpa, limit_ranges, options)
     return Reviewed(
-        body=_answer({"uid": uid, "allowed": True, **_patch(admitted.patches)}),
-        status="applied" if applied else "skipped",  # errors never block a pod
+        body=_answer({"uid": review.uid, "allowed": True, **_patch(admitted.patches)}),
+        status="applied" if admitted.patches else "skipped",  # errors never block a pod
         resource="Pod",
-        messages=messages,
+        messages=[*map(str, admitted.errors), *admitted.diagnostics],
     )
 
 

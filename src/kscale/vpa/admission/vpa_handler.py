@@ -12,6 +12,7 @@ from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import from_dict
 from kscale.objects.field_errors import FieldError, forbidden, internal, invalid, not_supported, required, too_many
+from kscale.objects.kind_check import check_kind
 from kscale.objects.names import go_quote
 from kscale.objects.quantity import Quantity
 from kscale.objects.vpa import ContainerResourcePolicy, StartupBoost, VerticalPodAutoscaler
@@ -118,7 +119,10 @@ def admit_vpa(
 
 
 def _decoded(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> VerticalPodAutoscaler:
-    return vpa if isinstance(vpa, VerticalPodAutoscaler) else from_dict(vpa, VerticalPodAutoscaler)
+    if isinstance(vpa, VerticalPodAutoscaler):
+        return vpa
+    check_kind(vpa, VerticalPodAutoscaler)
+    return from_dict(vpa, VerticalPodAutoscaler)
 
 
 def _name_of(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kscale.effects import Moment, to_text
 from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.base import ResourceList
-from kscale.objects.vpa import RecommendedContainerResources
+from kscale.objects.keda import is_paused
+from kscale.objects.vpa import ContainerPolicies, RecommendedContainerResources, container_policy
 from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice.feed import Feed
 from kscale.vpa.advice.records import (
@@ -17,15 +18,19 @@ from kscale.vpa.advice.records import (
     MEMORY_STEPS,
     SEVERITIES,
     ContainerAdvice,
+    PatchAmounts,
     RecommendationReport,
     ResourceAdvice,
-    severity_of,
+    is_capped,
+    resource_severity,
     totals,
 )
 from kscale.vpa.advice.workloads import Identity, Workload
+from kscale.vpa.limit_range import CONTAINER, LimitRangeError, LimitRanges
 from kscale.vpa.oom import OutOfMemory
+from kscale.vpa.proportional import proportional_limits
 from kscale.vpa.recommender.records import VpaResult
-from kscale.vpa.resources import CPU, MEMORY, current_resources
+from kscale.vpa.resources import CPU, MEMORY, cpu_quantity, current_resources, memory_quantity
 from kscale.vpa.strategies import Advised, ContainerUsage, checked_advice
 
 __all__ = ["Findings"]
@@ -62,7 +67,8 @@ class Findings:
         self._feed = feed
         self._strategy = feed.strategy
         self._points_required = points_required
-        self._horizontal = _scaled_horizontally(cluster.all("HorizontalPodAutoscaler"))
+        self._horizontal = _scaled_horizontally(cluster)
+        self._limit_ranges = LimitRanges(cluster.all("LimitRange"))
         self._killed: dict[_Container, int] = {}
         for (namespace, pod, container), _, amount in ooms:
             owner = feed.resolve(namespace, pod)
@@ -128,11 +134,25 @@ class Findings:
             if name in known.expired and not strategy.needs_samples:
                 info.append("old data")
         scaled = self._horizontal.get(item.identity, set())
-        if scaled & {(resource, of) for resource in (CPU, MEMORY) for of in ("", name)}:
+        if scaled & {(resource, of) for resource in _changed(item, name, advised) for of in ("", name)}:
             info.append("HPA detected")
         if (*item.identity, name) in self._killed:
             info.append("OOM")
-        return _container_advice(item, name, advised, cpu, info)
+        return _container_advice(item, name, advised, cpu, info, self._limit_ranges)
+
+
+def _changed(item: Workload, name: str, advised: Advised) -> set[str]:
+    """The resources whose requests are advised; without any advice those that the VPA controls."""
+    requests = {CPU: advised.cpu_request, MEMORY: advised.memory_request}
+    changed = {resource for resource, amount in requests.items() if amount is not None}
+    if changed:
+        return changed
+    policy = container_policy(name, item.vpa.spec.resource_policy)
+    if policy is None:
+        return set(requests)
+    if policy.mode == "Off":
+        return set()
+    return set(requests) if policy.controlled_resources is None else set(policy.controlled_resources)
 
 
 def _without_data(advised: Advised, *, cpu: bool, memory: bool) -> tuple[Advised, list[str]]:
@@ -147,13 +167,25 @@ def _without_data(advised: Advised, *, cpu: bool, memory: bool) -> tuple[Advised
     return advised, lacking
 
 
-def _scaled_horizontally(hpas: Iterable[Any]) -> dict[Identity, set[tuple[str, str]]]:
+def _scaled_horizontally(cluster: Cluster) -> dict[Identity, set[tuple[str, str]]]:
     """Workload -> the resources that an HPA scales it by: (resource, container or empty for all of them).
 
-    Without metrics an HPA scales by CPU at 80 %, which the API server fills in.
+    Without metrics an HPA scales by CPU at 80 %, which the API server fills in. A ScaledObject stands for the HPA that
+    KEDA generates, which may not be in the dump; one that is paused has none.
     """
     found: dict[Identity, set[tuple[str, str]]] = {}
-    for hpa in hpas:
+    for scaled in cluster.all("ScaledObject"):
+        spec = scaled.spec
+        if spec is None or spec.scale_target_ref is None or is_paused(scaled.metadata.annotations):
+            continue
+        reference = spec.scale_target_ref
+        names = {
+            (trigger.type, str((trigger.metadata or {}).get("containerName") or ""))
+            for trigger in spec.triggers or ()
+            if trigger.type in (CPU, MEMORY)
+        }
+        found.setdefault((scaled.namespace, reference.kind or "Deployment", reference.name), set()).update(names)
+    for hpa in cluster.all("HorizontalPodAutoscaler"):
         if isinstance(hpa, HorizontalPodAutoscalerV1) or not hpa.spec.metrics:
             names = {(CPU, "")}
         else:
@@ -174,7 +206,9 @@ def _amount(amounts: ResourceList | None, name: str) -> int | None:
     return None if found is None else found.milli_value() if name == CPU else found.value()
 
 
-def _container_advice(item: Workload, name: str, advised: Advised, samples: int, info: list[str]) -> ContainerAdvice:
+def _container_advice(
+    item: Workload, name: str, advised: Advised, samples: int, info: list[str], limit_ranges: LimitRanges
+) -> ContainerAdvice:
     resources = item.containers[name].resources
     live = [current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
     given = live or [(resources.requests, resources.limits)]
@@ -199,8 +233,15 @@ def _container_advice(item: Workload, name: str, advised: Advised, samples: int,
     cpu, memory = parts[CPU], parts[MEMORY]
     if len(cpu.requests) > 1 or len(memory.requests) > 1:
         info.append("requests differ")
-    cpu.severity = severity_of(cpu.requests, cpu.target, CPU_STEPS)
-    memory.severity = severity_of(memory.requests, memory.target, MEMORY_STEPS)
+    if is_capped(cpu):
+        info.append("CPU capped")
+    if is_capped(memory):
+        info.append("memory capped")
+    killed = "OOM" in info
+    if killed and memory.target is not None and any(one is not None and memory.target < one for one in memory.requests):
+        info.append("less memory than when killed")
+    cpu.severity = resource_severity(cpu, CPU_STEPS, capped=is_capped(cpu), killed=False)
+    memory.severity = resource_severity(memory, MEMORY_STEPS, capped=is_capped(memory), killed=killed)
     return ContainerAdvice(
         namespace=item.key.namespace,
         workload=item.name,
@@ -214,6 +255,45 @@ def _container_advice(item: Workload, name: str, advised: Advised, samples: int,
         memory=memory,
         severity=max((cpu.severity, memory.severity), key=SEVERITIES.index),
         info=info,
+        patch=_patch(item, name, advised, limit_ranges),
+    )
+
+
+def _patch(item: Workload, name: str, advised: Advised, limit_ranges: LimitRanges) -> PatchAmounts:
+    """The requests and limits of the workload's template that an API server takes, as upstream's admission sets them.
+
+    Limits keep their ratio to requests; if the VPA controls requests only, a request is at most its limit.
+    """
+    resources = item.containers[name].resources
+    try:
+        limit_range = limit_ranges.effective(item.key.namespace, CONTAINER)
+    except LimitRangeError:
+        limit_range = None
+    defaults = None if limit_range is None else limit_range.default
+    limits = {**(defaults or {}), **(resources.limits or {})}
+    requests: ResourceList = {}
+    if advised.cpu_request is not None:
+        requests[CPU] = cpu_quantity(advised.cpu_request)
+    if advised.memory_request is not None:
+        requests[MEMORY] = memory_quantity(advised.memory_request)
+    if ContainerPolicies(item.vpa.spec.resource_policy).controlled_values(name) == "RequestsOnly":
+        capped = {
+            resource: limits[resource] if resource in limits and limits[resource] < amount else amount
+            for resource, amount in requests.items()
+        }
+        return PatchAmounts(cpu_request=_amount(capped, CPU), memory_request=_amount(capped, MEMORY))
+    scaled, _ = proportional_limits(resources.limits, resources.requests, requests, defaults)
+    new = dict(scaled or {})
+    # A limit that the strategy advises goes before one in proportion.
+    if advised.cpu_limit is not None:
+        new[CPU] = cpu_quantity(max(advised.cpu_limit, advised.cpu_request or 0))
+    if advised.memory_limit is not None:
+        new[MEMORY] = memory_quantity(max(advised.memory_limit, advised.memory_request or 0))
+    return PatchAmounts(
+        cpu_request=_amount(requests, CPU),
+        cpu_limit=_amount(new, CPU),
+        memory_request=_amount(requests, MEMORY),
+        memory_limit=_amount(new, MEMORY),
     )
 
 

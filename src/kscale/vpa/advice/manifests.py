@@ -8,6 +8,7 @@ from typing import Any
 from kscale.objects.decode import to_dict
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.advice.records import ContainerAdvice
+from kscale.vpa.controllers import WELL_KNOWN
 from kscale.vpa.resources import CPU, MEMORY, cpu_quantity, memory_quantity
 
 __all__ = ["patch_of", "vpa_of"]
@@ -57,16 +58,18 @@ def vpa_of(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | None 
 
 
 def patch_of(advice: Sequence[ContainerAdvice]) -> dict[str, Any] | None:
-    """A strategic merge patch that gives one workload's containers their requests (and limits where advised).
+    """A strategic merge patch that gives one workload's containers their requests, and limits that go with them.
 
-    None without any advice.
+    None without any advice, and for a custom kind: its lists are replaced as a whole, not merged.
     """
+    if advice[0].workload.partition("/")[0] not in WELL_KNOWN:
+        return None
     first = advice[0]
     kind, _, name = first.workload.partition("/")
     containers = []
     for one in advice:
-        requests = _texts(one.cpu.target, one.memory.target)
-        limits = _texts(one.cpu.target_limit, one.memory.target_limit)
+        requests = _texts(one.patch.cpu_request, one.patch.memory_request)
+        limits = _texts(one.patch.cpu_limit, one.patch.memory_limit)
         resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
         if resources:
             containers.append({"name": one.container, "resources": resources})

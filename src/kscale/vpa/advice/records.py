@@ -17,8 +17,11 @@ __all__ = [
     "ContainerAdvice",
     "Effect",
     "PackedPools",
+    "PatchAmounts",
     "RecommendationReport",
     "ResourceAdvice",
+    "is_capped",
+    "resource_severity",
     "severity_of",
     "totals",
     "with_quality",
@@ -53,6 +56,19 @@ class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     severity: str = "unknown"
 
 
+class PatchAmounts(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """What a patch of the workload sets, in millicores and bytes; None: it stays as it is.
+
+    A request is the target, at most the limit if the VPA controls requests only. Otherwise the limit follows: the one
+    that the strategy advises, or in proportion to the request as upstream scales it.
+    """
+
+    cpu_request: int | None = None
+    cpu_limit: int | None = None
+    memory_request: int | None = None
+    memory_limit: int | None = None
+
+
 class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     """One container of a workload."""
 
@@ -69,6 +85,7 @@ class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     memory: ResourceAdvice
     severity: str = "unknown"
     info: list[str] = []
+    patch: PatchAmounts = PatchAmounts()
 
 
 class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
@@ -149,6 +166,25 @@ def severity_of(current: Iterable[int | None], target: int | None, steps: Sequen
     return max(found, key=SEVERITIES.index, default="warning")
 
 
+def resource_severity(resource: ResourceAdvice, steps: Sequence[tuple[int, str]], *, capped: bool, killed: bool) -> str:
+    """The severity of one resource of a container: at least what its state makes of it.
+
+    ``capped``: a policy holds the target below what was used; ``killed``: the container was killed for want of this
+    resource, so that no more than today's request is critical.
+    """
+    severity = severity_of(resource.requests, resource.target, steps)
+    if resource.target is None:
+        return severity
+    if killed and any(one is not None and resource.target <= one for one in resource.requests):
+        return "critical"
+    return max(severity, "warning", key=SEVERITIES.index) if capped else severity
+
+
+def is_capped(resource: ResourceAdvice) -> bool:
+    """Whether a policy holds the target below the uncapped one."""
+    return None not in (resource.target, resource.uncapped_target) and resource.target < resource.uncapped_target  # type: ignore[operator]  # neither is None
+
+
 def totals(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:
     """(millicores, bytes) that all live pods request, and by how much that would change."""
     requested, change = [0, 0], [0, 0]
@@ -173,11 +209,33 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
             if quality == "burstable":
                 target = resource.target if resource.lower_bound is None else resource.lower_bound
                 limit = resource.target_limit if resource.upper_bound is None else resource.upper_bound
-            severity = severity_of(resource.requests, target, steps)
-            both.append(msgspec.structs.replace(resource, target=target, target_limit=limit, severity=severity))
+            replaced = msgspec.structs.replace(
+                resource,
+                target=target,
+                target_limit=limit,
+            )
+            killed = resource is one.memory and "OOM" in one.info
+            replaced.severity = resource_severity(replaced, steps, capped=is_capped(resource), killed=killed)
+            both.append(replaced)
         worst = max((both[0].severity, both[1].severity), key=SEVERITIES.index)
-        containers.append(msgspec.structs.replace(one, cpu=both[0], memory=both[1], severity=worst))
+        patch = _patch_of(both[0], both[1], one.patch)
+        containers.append(msgspec.structs.replace(one, cpu=both[0], memory=both[1], severity=worst, patch=patch))
     _, change = totals(containers)
     return msgspec.structs.replace(
         report, containers=containers, quality=quality, change_millicores=change[0], change_bytes=change[1]
+    )
+
+
+def _patch_of(cpu: ResourceAdvice, memory: ResourceAdvice, before: PatchAmounts) -> PatchAmounts:
+    """The patch of a quality of service: its requests, and its limits, where it has some."""
+
+    def limit(resource: ResourceAdvice, otherwise: int | None) -> int | None:
+        limit = resource.target_limit if resource.target_limit is not None else otherwise
+        return limit if limit is None or resource.target is None else max(limit, resource.target)
+
+    return PatchAmounts(
+        cpu_request=cpu.target,
+        cpu_limit=limit(cpu, before.cpu_limit),
+        memory_request=memory.target,
+        memory_limit=limit(memory, before.memory_limit),
     )

@@ -15,6 +15,7 @@ import msgspec
 from kscale.effects import SECOND, ZERO_TIME, Moment, Progress, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.core import Pod
+from kscale.objects.meta import object_key
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import Selector, SelectorError
 from kscale.objects.vpa import VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerStatus
@@ -28,7 +29,7 @@ from kscale.vpa.advice.history import take_in
 from kscale.vpa.advice.records import RecommendationReport
 from kscale.vpa.advice.workloads import Workload, Workloads
 from kscale.vpa.checkpoint import load_all
-from kscale.vpa.controllers import WELL_KNOWN, Controllers
+from kscale.vpa.dump_controllers import controllers_of, custom_workloads_of
 from kscale.vpa.model import RecommenderState, UsageError, add_usage
 from kscale.vpa.oom import OutOfMemory, evicted_for_memory, last_out_of_memory, usage_of
 from kscale.vpa.options import RecommenderOptions
@@ -86,8 +87,9 @@ def recommend(
     asked_about = None if now is None else moment(now)
     seen = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
     usage = read_usage(fspath(history), threads=threads) if isinstance(history, str | PathLike) else history
-    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in seen.all(kind))
-    workloads = Workloads(controllers, seen.pods(), seen.all("VerticalPodAutoscaler"), options)
+    controllers = controllers_of(seen)
+    custom = custom_workloads_of(seen)
+    workloads = Workloads(controllers, seen.pods(), seen.all("VerticalPodAutoscaler"), options, custom)
     asked, notes = _asked_for(workloads, namespaces, kinds, selector)
     chosen = [item for item in asked if in_charge(item.vpa, options)]
     pods = [pod for item in chosen for pod in (*item.pods, *item.finished)]
@@ -108,11 +110,25 @@ def recommend(
             feed.counts[text] += count
     ooms = _out_of_memory(seen, pods, feed)
     at = _moment_of(feed, ooms, asked_about, notes)
-    diagnostics = load_all(feed.state, checkpoints, max(at, 0))
+    diagnostics = _load_checkpoints(seen, feed.state, checkpoints, max(at, 0))
     _take_in_ooms(feed, ooms, max(at, 0))
     results = recommend_for(feed.state, list(feed.state.observed_vpas()), max(at, 0), diagnostics, Quality())
-    notes += [text for place, text in workloads.unresolved if not namespaces or place in namespaces]
+    notes += [text for place, text in workloads.notes() if not namespaces or place in namespaces]
     return Findings(seen, chosen, results, feed, ooms, points_required).report(at, notes + diagnostics)
+
+
+def _load_checkpoints(
+    cluster: Cluster, state: RecommenderState, checkpoints: Iterable[VerticalPodAutoscalerCheckpoint], now: Moment
+) -> list[str]:
+    """Load checkpoints; texts of those that are left out for another reason than the choice of workloads."""
+    vpas = {vpa.key for vpa in cluster.all("VerticalPodAutoscaler")}
+    loaded = []
+    for item in checkpoints:
+        key = item.namespace, item.spec.vpa_object_name
+        # A VPA that is there but not in the state has no target, or is not asked about: that is said of the VPA.
+        if key in state.vpas or object_key(*key) not in vpas:
+            loaded.append(item)
+    return load_all(state, loaded, now)
 
 
 # -- what is asked about ---------------------------------------------------------------------------------------

@@ -7,7 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kscale.errors import InputError
 from kscale.objects.core import Container, Pod, PodTemplateSpec
+from kscale.objects.custom_workloads import CustomWorkload
+from kscale.objects.decode import from_dict
+from kscale.objects.kinds import group_of
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import (
@@ -18,6 +22,7 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerSpec,
 )
 from kscale.vpa.controllers import WELL_KNOWN, ControllerKey, Controllers, TargetError
+from kscale.vpa.dump_controllers import DumpScales
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender.load_vpas import in_charge
 from kscale.vpa.target import parent_of, selector_of_target, stronger, topmost
@@ -32,6 +37,15 @@ _NUMBERED = re.compile(r"(?P<name>.+)-\d+")
 _SUFFIXED = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
 _INDEXED = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
 _OTHER_RECOMMENDER = "VPAs of another recommender, not taken: their workloads get implied ones"
+_REVISIONS = frozenset(
+    {
+        "pod-template-hash",
+        "rollouts-pod-template-hash",
+        "controller-revision-hash",
+        "apps.kruise.io/cloneset-instance-id",
+    }
+)
+"""Labels that tell the revisions, or the pods, of one workload apart."""
 _NO_WORKLOAD = "VPAs whose target is no workload of the dump"
 _NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 _FINISHED = frozenset({"Succeeded", "Failed"})
@@ -68,7 +82,8 @@ class Workload:
 class Workloads:
     """All workloads of a dump that have a topmost controller with a selector.
 
-    ``pods``: all of the dump. A workload's VPA is the strongest of those of this recommender (``options``), as upstream
+    ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest of those of
+    this recommender (``options``), as upstream
     has it: the oldest. ``aside`` counts the others: texts by namespace.
     """
 
@@ -78,10 +93,12 @@ class Workloads:
         pods: Iterable[Pod],
         vpas: Iterable[VerticalPodAutoscaler],
         options: RecommenderOptions | None = None,
+        custom: Iterable[CustomWorkload] = (),
     ) -> None:
         self.controllers = controllers
         self.options = options or RecommenderOptions()
         self.items: dict[Identity, Workload] = {}
+        self._refused: set[Identity] = set()
         self._by_namespace: dict[str, list[Workload]] | None = None
         self.aside: Counter[tuple[str, str]] = Counter()
         """(namespace, text) -> how many."""
@@ -91,6 +108,8 @@ class Workloads:
         vpas = list(vpas)
         self._taken = {(vpa.namespace, vpa.name) for vpa in vpas}
         own = self._by_target(vpas)
+        self._own = own
+        self._custom = {(item.namespace, item.kind, item.name): item for item in custom}
         for key, template in controllers.templates():
             try:
                 top = topmost(key, controllers)
@@ -99,10 +118,19 @@ class Workloads:
                 continue
             if top == key:
                 self._add(key, template, own.pop((key.namespace, key.kind, key.name), None))
-        for namespace, _, _ in own:
-            self.aside[namespace, _NO_WORKLOAD] += 1
+            elif top is not None and top.kind not in WELL_KNOWN:
+                self._add_custom(top, template)
         for pod in pods:
             self._add_pod(pod)
+        for (namespace, kind, name), vpa in own.items():
+            self.aside[namespace, _NO_WORKLOAD] += 1
+            text = f"VerticalPodAutoscaler {vpa.key}: its target {kind}/{name} is no workload of the input"
+            self.unresolved.append((namespace, text))
+
+    def notes(self) -> list[tuple[str, str]]:
+        """Return (namespace, text) of what could not be resolved, and of what was assumed of owners."""
+        scales = self.controllers.scales
+        return [*self.unresolved, *(scales.assumed if isinstance(scales, DumpScales) else ())]
 
     def _by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[Identity, VerticalPodAutoscaler]:
         found: dict[Identity, VerticalPodAutoscaler] = {}
@@ -141,6 +169,22 @@ class Workloads:
             frozenset(container.name for container in template.spec.init_containers),
         )
 
+    def _add_custom(self, key: ControllerKey, template: PodTemplateSpec) -> None:
+        """Add a workload of a custom kind that has a scale, once. ``template``: of what it owns, or of a pod."""
+        identity = key.namespace, key.kind, key.name
+        if identity in self.items or identity in self._refused:
+            return
+        item = self._custom.get(identity)
+        template = _template_of(item) or template
+        scales, labels = self.controllers.scales, template.metadata.labels or {}
+        if item is None and isinstance(scales, DumpScales):
+            # The object is not in the dump, so its selector is unknown: its pods' labels without those of revisions.
+            selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()) if name not in _REVISIONS)
+            scales.assume_selector(group_of(key.api_version), key.kind, key.namespace, key.name, selector)
+        self._add(key, template, self._own.pop(identity, None))
+        if identity not in self.items:
+            self._refused.add(identity)
+
     def _implied(self, key: ControllerKey) -> VerticalPodAutoscaler:
         """A VPA in mode Off, under a name that no VPA of the dump has."""
         name = base = f"{key.kind.lower()}-{key.name}"
@@ -169,6 +213,9 @@ class Workloads:
             if live:
                 self.unresolved.append((pod.namespace, f"Pod {pod.key}: {error}"))
             return
+        if parent is not None and parent.kind not in WELL_KNOWN:
+            metadata = ObjectMeta(labels=pod.metadata.labels)
+            self._add_custom(parent, PodTemplateSpec(metadata=metadata, spec=pod.spec))
         workload = self.items.get((parent.namespace, parent.kind, parent.name)) if parent is not None else None
         if workload is None:
             if live:
@@ -194,12 +241,13 @@ class Workloads:
                 found = self._top(namespace, each, name)
                 if found is not None:
                     return found
+        custom = sorted({kind for _, kind, _ in self.items} - WELL_KNOWN)
         for pattern, candidates in (
             (_SUFFIXED, ("ReplicaSet", "Job")),
-            (_OF_REPLICA_SET, ("Deployment",)),
+            (_OF_REPLICA_SET, ("Deployment", *custom)),
             (_INDEXED, ("CronJob", "Job")),
-            (_NUMBERED, ("StatefulSet",)),
-            (_SUFFIXED, ("DaemonSet", "ReplicationController")),
+            (_NUMBERED, ("StatefulSet", *custom)),
+            (_SUFFIXED, ("DaemonSet", "ReplicationController", *custom)),
         ):
             match = pattern.fullmatch(pod)
             for kind in candidates if match is not None else ():
@@ -237,3 +285,14 @@ class Workloads:
         except TargetError:
             return None
         return self.items.get((top.namespace, top.kind, top.name)) if top is not None else None
+
+
+def _template_of(item: CustomWorkload | None) -> PodTemplateSpec | None:
+    """The pod template of a custom workload; None if it has none, or none that can be read."""
+    template = (item.spec or {}).get("template") if item is not None else None
+    if not isinstance(template, dict):
+        return None
+    try:
+        return from_dict(template, PodTemplateSpec)
+    except InputError:
+        return None

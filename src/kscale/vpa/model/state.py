@@ -16,7 +16,7 @@ from kscale.effects import SECOND, ZERO_TIME, Moment, moment
 from kscale.objects.label_index import LabelIndex, SelectorIndex
 from kscale.objects.meta import KubeObject
 from kscale.objects.selectors import Selector
-from kscale.objects.vpa import TargetReference, VerticalPodAutoscaler, container_policy
+from kscale.objects.vpa import ContainerPolicies, TargetReference, VerticalPodAutoscaler, container_policy
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, apply_policy
 from kscale.vpa.model.places import Places
 from kscale.vpa.model.pods import ContainerState, LabelSet, PodKey, PodState, label_string
@@ -327,8 +327,9 @@ class RecommenderState:
         policy = item.spec.resource_policy
         if policy is not vpa.resource_policy:
             vpa.resource_policy = policy
+            policies = ContainerPolicies(policy)
             for aggregate in vpa.aggregates.values():
-                apply_policy(self.store, aggregate, container_policy(aggregate.key.container, policy))
+                apply_policy(self.store, aggregate, policies.get(aggregate.key.container))
         return vpa
 
     def enter(self, vpa: Vpa) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kscale.objects.base import ResourceList
-from kscale.objects.vpa import PodResourcePolicy, RecommendedPodResources, container_policy
+from kscale.objects.vpa import ContainerPolicies, PodResourcePolicy, RecommendedPodResources
 
 __all__ = ["apply_policy"]
 
@@ -22,8 +22,9 @@ def apply_policy(
     if recommendation is None:
         return None
     capped = []
+    policies = ContainerPolicies(policy)
     for item in recommendation.container_recommendations:
-        own = container_policy(item.container_name, policy)
+        own = policies.get(item.container_name)
         low = (own.min_allowed if own is not None else None) or {}
         high = {**(global_max or {}), **((own.max_allowed if own is not None else None) or {})}
         capped.append(

@@ -9,7 +9,7 @@ from kscale.vpa.updater.legacy import legacy_updater_steps, run_legacy_updater
 from kscale.vpa.updater.loop import run_updater, updater_steps
 from kscale.vpa.updater.priority import PodPriority, assess, update_order
 from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
-from kscale.vpa.updater.records import ChosenPod, UpdaterResult, UpdaterRound, UpdaterState
+from kscale.vpa.updater.records import ChosenPod, UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState
 from kscale.vpa.updater.restriction import Restriction
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Restriction",
     "ScalingDirection",
     "Sequential",
+    "UnchangedPod",
     "UpdaterAction",
     "UpdaterResult",
     "UpdaterRound",

@@ -46,7 +46,10 @@ class LoopContext:
         options: UpdaterOptions,
         now: Moment,
         admission: EvictionAdmission,
+        *,
+        explain: bool = False,
     ) -> None:
+        self.explain = explain
         self.state = state
         self.given = given
         self.options = options

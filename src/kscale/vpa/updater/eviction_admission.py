@@ -9,7 +9,7 @@ from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.quantity import Quantity
 from kscale.objects.vpa import EvictionRequirement, RecommendedPodResources, VerticalPodAutoscaler
-from kscale.vpa.resources import CPU, MEMORY, current_resources
+from kscale.vpa.resources import CPU, MEMORY, CurrentResources
 
 __all__ = ["EvictionAdmission", "ScalingDirection", "Sequential"]
 
@@ -54,13 +54,14 @@ class ScalingDirection:
             return True
         items = recommendation.container_recommendations if recommendation is not None else []
         targets = {item.container_name: item.target or {} for item in reversed(items)}
+        current = CurrentResources(pod)
         for container in pod.spec.containers:
             if container.name not in targets:
                 continue
-            requests, _ = current_resources(pod, container.name)
-            if CPU not in (requests or {}) or MEMORY not in (requests or {}):
+            requests = current.requests(container.name)
+            if CPU not in requests or MEMORY not in requests:
                 return True
-            if all(_holds(item, targets[container.name], requests or {}) for item in requirements):
+            if all(_holds(item, targets[container.name], requests) for item in requirements):
                 return True
         return False
 

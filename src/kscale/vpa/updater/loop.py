@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -10,6 +11,7 @@ from kscale.effects import (
     Action,
     ApiError,
     Get,
+    GetScale,
     Moment,
     Progress,
     StepsOf,
@@ -22,15 +24,17 @@ from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.leases import Lease, LeaseSpec
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.times import micro_time
+from kscale.objects.vpa import update_mode
 from kscale.vpa.metrics import ExecutionTimer
 from kscale.vpa.options import UpdaterOptions
+from kscale.vpa.scales import ScaleNeededError, without_asking
 from kscale.vpa.status_lease import STATUS_LEASE_NAMESPACE, check_status
 from kscale.vpa.updater.context import LoopContext, LoopStoppedError, UpdaterAction
-from kscale.vpa.updater.controlled import controlled_pods_steps, is_acting, live_pods, select_steps
+from kscale.vpa.updater.controlled import Controlled, controlled_pods_steps, is_acting, live_pods, select_steps
 from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection
 from kscale.vpa.updater.metrics import RESETS
 from kscale.vpa.updater.one_vpa import VpaUpdate
-from kscale.vpa.updater.records import UpdaterResult, UpdaterRound, UpdaterState
+from kscale.vpa.updater.records import UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState
 
 __all__ = ["run_updater", "updater_steps"]
 
@@ -42,6 +46,7 @@ def updater_steps(
     now: datetime | Moment,
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
+    explain: bool = False,
 ) -> StepsOf[UpdaterAction, UpdaterResult]:
     """One loop: yields what is to be done, is sent how it went, returns what it found out.
 
@@ -50,9 +55,11 @@ def updater_steps(
     :class:`~kscale.vpa.updater.ScalingDirection` (``evictionRequirements``). The lease of the admission controller is
     read with ``Get`` unless ``use_admission_controller_status`` is off; a resize is a ``Resize`` and a ``Patch`` of
     annotations, an eviction an ``Evict``; the limiters ``Wait``; steps of the loop are timed
-    (``execution_latency_seconds``). A ``Wait`` that is answered with an error ends the loop.
+    (``execution_latency_seconds``). A ``Wait`` that is answered with an error ends the loop. ``explain``: the result
+    also says of the pods of acting VPAs that are left as they are, why.
     """
-    loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or ScalingDirection())
+    admission = admission or ScalingDirection()
+    loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission, explain=explain)
     timer = ExecutionTimer(loop.progress, "updater")
     yield from _run(loop, timer)
     yield from timer.total()
@@ -66,17 +73,52 @@ def run_updater(
     now: datetime | Moment,
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
+    refuse: Callable[[Action], ApiError | None] | None = None,
 ) -> UpdaterResult:
     """A loop as if everything succeeded, waiting included: the admission controller lives, and no scale is known that
-    was not given. What it would have done and said is in the result; ``state`` is changed as if it had been done.
+    was not given. What it would have done and said is in the result, and why other pods of VPAs are left as they are;
+    ``state`` is changed as if it had been done. ``refuse`` may answer an eviction or a resize with an error.
     """
     begun = moment(now)
-    steps = updater_steps(state, given, now=begun, options=options, admission=admission)
-    return recorded(steps, begun)
+    steps = updater_steps(state, given, now=begun, options=options, admission=admission, explain=True)
+    result = recorded(steps, begun, refuse)
+    result.unchanged += idle_pods(given, options or UpdaterOptions(), begun)
+    return result
 
 
-def recorded(steps: StepsOf[UpdaterAction, UpdaterResult], now: Moment) -> UpdaterResult:
-    """The result of a loop as if everything succeeded, with what it did and said."""
+def idle_pods(given: UpdaterRound, options: UpdaterOptions, now: Moment) -> list[UnchangedPod]:
+    """Return the pods of VPAs that no loop looks at: their mode or their namespace leaves pods alone."""
+    idle = [vpa for vpa in given.vpas if options.ignores(vpa.namespace) or not is_acting(vpa)]
+    if not idle:
+        return []
+
+    def steps() -> StepsOf[GetScale, list[Controlled]]:
+        progress = Progress(now)
+        selected = yield from select_steps(idle, given.controllers, progress)
+        return (yield from controlled_pods_steps(live_pods(given.pods), selected, given.controllers, progress))
+
+    try:
+        controlled, _ = without_asking(steps())
+    except ScaleNeededError:  # nobody has asked for the scale of a target: whose the pods are is not known
+        return []
+    unchanged = []
+    for vpa, pods in controlled:
+        reason, message = "Mode", f"update mode {update_mode(vpa)}: running pods are left as they are"
+        if options.ignores(vpa.namespace):
+            reason, message = "Namespace", f"the updater leaves the namespace {vpa.namespace} alone"
+        unchanged += [
+            UnchangedPod(namespace=pod.namespace, pod=pod.name, vpa=vpa.name, reason=reason, message=message)
+            for pod in pods
+        ]
+    return unchanged
+
+
+def recorded(
+    steps: StepsOf[UpdaterAction, UpdaterResult],
+    now: Moment,
+    refuse: Callable[[Action], ApiError | None] | None = None,
+) -> UpdaterResult:
+    """The result of a loop as if everything succeeded but what ``refuse`` refuses, with what it did and said."""
 
     def respond(action: Action) -> Lease | ApiError:
         if isinstance(action, Get) and action.kind == "Lease":
@@ -86,7 +128,7 @@ def recorded(steps: StepsOf[UpdaterAction, UpdaterResult], now: Moment) -> Updat
             )
         return ApiError("nothing more is known", 404, NOT_FOUND)
 
-    done = as_if_done(steps, now=now, respond=respond)
+    done = as_if_done(steps, now=now, respond=respond, refuse=refuse)
     return msgspec.structs.replace(done.value, actions=done.actions, events=done.events, observations=done.observations)
 
 

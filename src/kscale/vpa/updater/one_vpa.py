@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from kscale.effects import ApiError, Evict, Observation, Patch, Resize, StepsOf
@@ -13,9 +13,9 @@ from kscale.vpa.startup_boost import expired_boosts, has_startup_boost, in_progr
 from kscale.vpa.updater import inplace
 from kscale.vpa.updater.context import LoopContext, LoopStoppedError, UpdaterAction, pod_event, vpa_event
 from kscale.vpa.updater.metrics import VpaCounters
-from kscale.vpa.updater.priority import PodPriority, assess, describe_targets, update_order
+from kscale.vpa.updater.priority import PodPriority, assess, describe_targets, update_order, why_not_due
 from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
-from kscale.vpa.updater.records import ChosenPod
+from kscale.vpa.updater.records import ChosenPod, UnchangedPod
 from kscale.vpa.updater.restriction import Restriction
 
 __all__ = ["VpaUpdate"]
@@ -54,11 +54,18 @@ class VpaUpdate:
         available = self._pods
         if gate(options.feature_gates, CPU_STARTUP_BOOST) and has_startup_boost(self._vpa):
             available = [pod for pod in self._pods if not in_progress(pod)]
+            for pod in self._pods:
+                if in_progress(pod):
+                    self._leave(pod, "StartupBoost", "its startup boost is in progress")
             yield from self._unboost()
         if mode in ("Off", "Initial"):
+            for pod in available:
+                self._leave(pod, "Mode", f"update mode {mode}: running pods are left as they are")
             return
         if mode == "InPlace" and not gate(options.feature_gates, IN_PLACE):
             self._note(f"{self._vpa.key}: update mode InPlace needs the feature gate InPlace")
+            for pod in available:
+                self._leave(pod, "FeatureGate", "update mode InPlace needs the feature gate InPlace")
             return
         to_evict: list[Pod] = []
         resizable = evictable = False
@@ -69,7 +76,7 @@ class VpaUpdate:
             for priority in chosen:
                 yield from self._try_in_place(priority.pod, to_evict)
         else:
-            to_evict = [each.pod for each in self._ordered(pod for pod in available if self._can_evict(pod))]
+            to_evict = [each.pod for each in self._ordered(self._evictable(available))]
             self._gauge("evictable_pods", len(to_evict))
             evictable = bool(to_evict)
         evicted = yield from self._evict_all(to_evict)
@@ -84,6 +91,20 @@ class VpaUpdate:
 
     def _gauge(self, name: str, by: int) -> None:
         self._loop.gauges.add(name, self._vpa, len(self._pods), by)
+
+    def _leave(self, pod: Pod, reason: str, message: str) -> None:
+        """Say why a pod is left as it is, if somebody wants to know."""
+        if self._loop.explain:
+            self._loop.result.unchanged.append(
+                UnchangedPod(namespace=pod.namespace, pod=pod.name, vpa=self._vpa.name, reason=reason, message=message)
+            )
+
+    def _evictable(self, pods: Iterable[Pod]) -> Iterator[Pod]:
+        for pod in pods:
+            if self._can_evict(pod):
+                yield pod
+            else:
+                self._leave(pod, *self._restriction.why_not(pod))
 
     def _note(self, *texts: str) -> None:
         self._loop.result.diagnostics += texts
@@ -123,8 +144,11 @@ class VpaUpdate:
             if decision == inplace.INFEASIBLE_CACHED:
                 yield from self._progress.emit(pod_event(pod, "InPlaceResizeSkipped", _SKIPPED))
                 yield from self._progress.observe(self._counters.skipped())
+                self._leave(pod, "Infeasible", _SKIPPED)
             elif decision == inplace.APPROVED or decision in wanted:
                 kept.append(pod)
+            else:
+                self._leave(pod, *self._restriction.why_not(pod))
         return kept
 
     def _ordered(self, pods: Iterable[Pod]) -> list[PodPriority]:
@@ -143,6 +167,8 @@ class VpaUpdate:
         ]
         self._note(*(text for item in assessed for text in (item.error, *item.diagnostics) if text))
         chosen = update_order(assessed, loop.admission)
+        if loop.explain:
+            self._explain(assessed, {item.pod.key for item in chosen})
         loop.result.chosen += [
             ChosenPod(
                 namespace=item.pod.namespace,
@@ -157,6 +183,15 @@ class VpaUpdate:
             for item in chosen
         ]
         return chosen
+
+    def _explain(self, assessed: Iterable[PodPriority], chosen: Collection[str]) -> None:
+        """Say why pods that may be updated are not due."""
+        now, options = self._progress.now, self._loop.options
+        for item in assessed:
+            if not item.accepted:
+                self._leave(item.pod, *why_not_due(item, self._vpa, now=now, options=options))
+            elif item.pod.key not in chosen:
+                self._leave(item.pod, "EvictionRequirements", "the VPA's evictionRequirements do not hold")
 
     # -- acting -------------------------------------------------------------------------------------------------
 
@@ -177,6 +212,7 @@ class VpaUpdate:
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._can_update_in_place(pod)
         if decision == inplace.INFEASIBLE_CACHED or (decision == inplace.DEFERRED and not in_place_only):
+            self._leave(pod, *self._restriction.why_not(pod))
             return
         if decision == inplace.EVICT:
             to_evict.append(pod)
@@ -196,6 +232,8 @@ class VpaUpdate:
             self._remember_infeasible(pod)
         self._note(f"resizing {pod.key}: {problem.message}")
         yield from self._progress.observe(self._counters.not_updated_in_place(reason))
+        if in_place_only:
+            self._leave(pod, "Refused", problem.message)
 
     def _remember_infeasible(self, pod: Pod) -> None:
         recommendation = self._vpa.status.recommendation
@@ -228,14 +266,21 @@ class VpaUpdate:
     def _evict_all(self, pods: list[Pod]) -> StepsOf[UpdaterAction, bool]:
         """Whether some pod was evicted."""
         some = False
-        for pod in pods:
+        for i, pod in enumerate(pods):
             if not self._can_evict(pod):
+                self._leave(pod, *self._restriction.why_not(pod))
                 continue
             waited_in_vain = self._counters.not_evicted("EvictionRateLimiterWaitFailed")
-            yield from self._wait(self._loop.eviction_limiter, waited_in_vain)
+            try:
+                yield from self._wait(self._loop.eviction_limiter, waited_in_vain)
+            except LoopStoppedError:
+                for each in pods[i:]:
+                    self._leave(each, "RateLimit", "the rate of evictions allows no more in this loop")
+                raise
             problem = yield from self._evict(pod)
             if problem:
                 self._note(f"evicting {pod.key}: {problem}")
+                self._leave(pod, "Refused", problem)
                 yield from self._progress.observe(self._counters.not_evicted("EvictionError"))
             else:
                 some = True

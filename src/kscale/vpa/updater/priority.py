@@ -8,22 +8,23 @@ import msgspec
 
 from kscale.effects import SECOND, ZERO_TIME, duration, from_text
 from kscale.objects.core import Pod
+from kscale.objects.durations import format_duration
 from kscale.objects.go_sort import go_sorted
 from kscale.objects.vpa import (
+    ContainerPolicies,
     RecommendedContainerResources,
     RecommendedPodResources,
     VerticalPodAutoscaler,
-    container_policy,
     update_mode,
 )
 from kscale.vpa.capping import CappingError, cap
 from kscale.vpa.limit_range import LimitRangeLookup
 from kscale.vpa.options import PER_VPA_CONFIG, UpdaterOptions, gate
 from kscale.vpa.patches import OBSERVED_CONTAINERS, AnnotationError, observed_containers
-from kscale.vpa.resources import current_resources, has_lower_resource, resource_order
+from kscale.vpa.resources import CurrentResources, has_lower_resource, resource_order
 from kscale.vpa.updater.eviction_admission import EvictionAdmission
 
-__all__ = ["PodPriority", "assess", "describe_targets", "priority_of", "update_order"]
+__all__ = ["PodPriority", "assess", "describe_targets", "priority_of", "update_order", "why_not_due"]
 
 _OOM_KILLED = "OOMKilled"
 
@@ -73,11 +74,12 @@ def priority_of(pod: Pod, recommendation: RecommendedPodResources | None) -> tup
     outside = scale_up = False
     requested: dict[str, int] = {}
     recommended: dict[str, int] = {}
+    current = CurrentResources(pod)
     for container in pod.spec.containers:
         item = items.get(container.name)
         if item is None or (observed is not None and container.name not in observed):
             continue
-        requests = current_resources(pod, container.name)[0] or {}
+        requests = current.requests(container.name)
         for name, target in (item.target or {}).items():
             recommended[name] = recommended.get(name, 0) + target.milli_value()
             request = requests.get(name)
@@ -102,11 +104,11 @@ def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, options: UpdaterOptions) ->
     own_threshold = policy.evict_after_oom_seconds if policy is not None else None
     if own_threshold is not None and gate(options.feature_gates, PER_VPA_CONFIG):
         threshold = own_threshold * SECOND
-    observed = _observed(pod)
+    observed, policies = _observed(pod), ContainerPolicies(vpa.spec.resource_policy)
     for status in pod.status.container_statuses:
         if observed is not None and status.name not in observed:
             continue
-        own = container_policy(status.name, vpa.spec.resource_policy)
+        own = policies.get(status.name)
         if own is not None and own.mode == "Off":
             continue
         ended = status.last_state.terminated
@@ -177,6 +179,28 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
     if now < from_text(pod.status.start_time) + lifetime:
         return False
     return priority.resource_diff >= options.pod_update_threshold
+
+
+def why_not_due(
+    priority: PodPriority, vpa: VerticalPodAutoscaler, *, now: int, options: UpdaterOptions | None = None
+) -> tuple[str, str]:
+    """Return (reason, message) for a pod that :func:`assess` does not accept."""
+    options = options or UpdaterOptions()
+    if priority.error:
+        return "Capping", priority.error
+    if priority.recommendation is None or vpa.status.recommendation is None:
+        return "NoRecommendation", "the VPA has no recommendation"
+    if priority.quick_oom:
+        return "InRange", "requests are as recommended"
+    if priority.outside_recommended_range:
+        return "Infeasible", "its node had no room for the recommendation, and the new one is not lower"
+    started = priority.pod.status.start_time
+    lifetime = duration(options.in_recommendation_bounds_eviction_lifetime_threshold)
+    if started is None or now < from_text(started) + lifetime:
+        text = f"requests are within the recommended range, and the pod is younger than {format_duration(lifetime)}"
+        return "Lifetime", text
+    text = "requests are within the recommended range, and the target differs by "
+    return "InRange", f"{text}{priority.resource_diff:.1%}, less than {options.pod_update_threshold:.1%}"
 
 
 def priority_order(priorities: Iterable[PodPriority]) -> list[PodPriority]:

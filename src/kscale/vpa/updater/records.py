@@ -13,7 +13,7 @@ from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRangeLookup
 from kscale.vpa.updater.rate_limiter import RateLimiter
 
-__all__ = ["ChosenPod", "UpdaterResult", "UpdaterRound", "UpdaterState"]
+__all__ = ["ChosenPod", "UnchangedPod", "UpdaterResult", "UpdaterRound", "UpdaterState"]
 
 
 class UpdaterState(msgspec.Struct, kw_only=True):
@@ -69,11 +69,28 @@ class ChosenPod(msgspec.Struct, kw_only=True, frozen=True):
     """The processed recommendation, as upstream's log prints it."""
 
 
+class UnchangedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A pod of a VPA that a loop left as it is, and why.
+
+    ``reason`` is one of ``Mode``, ``Namespace``, ``FeatureGate``, ``StartupBoost``, ``Controller``, ``TooFewReplicas``,
+    ``Pending``, ``NoRecommendation``, ``Capping``, ``Resizing``, ``Infeasible``, ``InRange``, ``Lifetime``,
+    ``EvictionRequirements``, ``Budget``, ``RateLimit`` and ``Refused`` (by the API server, such as for a disruption
+    budget); ``message`` has the numbers.
+    """
+
+    namespace: str
+    pod: str
+    vpa: str
+    reason: str
+    message: str
+
+
 class UpdaterResult(msgspec.Struct, kw_only=True):
     """What a loop found out.
 
     - ``chosen``: by VPA, the neediest first; whether each is updated depends on budgets and limits.
     - ``diagnostics``: what upstream logs; ``details``: what it logs from ``-v=2`` on.
+    - ``unchanged``: pods that are left as they are, and why; only of the plain call, or with ``explain``.
     - ``stopped_early``: a limiter could not wait, and the loop ended there.
     - ``actions``, ``events``, ``observations``: what the plain call (:func:`~kscale.vpa.run_updater`) would have done
       and said, in order; whoever runs the step machine has seen them.
@@ -82,6 +99,7 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
     chosen: list[ChosenPod] = []
     diagnostics: list[str] = []
     details: list[str] = []
+    unchanged: list[UnchangedPod] = []
     state: UpdaterState = msgspec.field(default_factory=UpdaterState)
     stopped_early: bool = False
     actions: list[Action] = []

@@ -123,6 +123,7 @@ class Restriction:
         self.too_few: dict[GroupKey, int] = {}
         """Groups with fewer live pods than required, and how many they have."""
         self._group_of: dict[str, Group] = {}
+        self._refused: dict[GroupKey, tuple[str, str]] = {}
         members: dict[GroupKey, list[Pod]] = {}
         for pod in pods:
             members.setdefault(_creator(pod), []).append(pod)
@@ -147,6 +148,9 @@ class Restriction:
         if len(live) < required:
             if not self.ignores_budget and not any(in_progress(pod) for pod in live):
                 self.too_few[key] = len(live)
+                whose = f"{key.kind}/{key.name}" if key.kind else "no controller"
+                text = f"{len(live)} live pods of {whose}, at least {required} are needed (minReplicas)"
+                self._refused[key] = "TooFewReplicas", text
                 return
             below = self.ignores_budget
         try:
@@ -155,6 +159,7 @@ class Restriction:
                 configured = replica_count(key, controllers)
         except ReplicaCountError as error:
             self.diagnostics.append(str(error))
+            self._refused[key] = "Controller", str(error)
             return
         pending = sum(1 for pod in live if pod.status.phase == PENDING)
         stats = GroupStats(
@@ -239,6 +244,23 @@ class Restriction:
         if not expired_boosts(pod, self.vpa, now) or stats is None:
             return False
         return not is_resizing(pod) and stats.disruptable
+
+    def why_not(self, pod: Pod) -> tuple[str, str]:
+        """Return (reason, message) for a pod that may be neither evicted nor resized now."""
+        stats = self.stats(pod)
+        if stats is None:
+            return self._refused.get(_creator(pod), ("Controller", "its controller is not known"))
+        if pod.status.phase == PENDING:
+            return "Pending", "the pod is pending, so it is not resized"
+        if not self.has_recommendation:
+            return "NoRecommendation", "the VPA has no recommendation"
+        if is_resizing(pod):
+            return "Resizing", "the pod is being resized already"
+        if stats.below_min_replicas:
+            return "TooFewReplicas", f"{len(self._group_of[pod.key].pods)} live pods, fewer than minReplicas"
+        disrupted = stats.evicted + stats.in_place_initiated
+        text = f"{stats.running - disrupted} of {stats.configured} replicas run, and {stats.tolerance} may be missing"
+        return "Budget", text
 
     # -- doing --------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 __all__ = [
     "NO_SECRET",
@@ -71,7 +71,7 @@ class Pem:
 
     def read(self) -> bytes:
         """The text as it is now. Raises OSError."""
-        return self.data or Path(self.path).read_bytes()
+        return self.data or read_file(self.path)
 
     def __bool__(self) -> bool:
         return bool(self.data or self.path)

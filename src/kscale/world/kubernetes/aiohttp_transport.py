@@ -6,6 +6,7 @@ client that stops after the first loses the rest without an error.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import os
@@ -22,7 +23,15 @@ from kscale.world.kubernetes.access import Access, without_password
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
-from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, FailureKind, Stream
+from kscale.world.kubernetes.transport import (
+    DEFAULT_LIMITS,
+    Answer,
+    Call,
+    ConnectionFailedError,
+    FailureKind,
+    ServerLimits,
+    Stream,
+)
 from kscale.world.protocols import Clock
 
 __all__ = ["AiohttpTransport", "connect", "proxy_of"]
@@ -56,7 +65,9 @@ class AiohttpTransport:
         user_agent: str = "kscale",
         run: RunProgram | None = None,
         environ: Mapping[str, str] | None = None,
+        limits: ServerLimits = DEFAULT_LIMITS,
     ) -> None:
+        self.limits = limits
         self._http = _aiohttp()
         self._url = _url_type()
         self.client_error: type[Exception] = self._http.ClientError
@@ -73,21 +84,26 @@ class AiohttpTransport:
             cookie_jar=self._http.DummyCookieJar(),
             timeout=self._http.ClientTimeout(total=None, sock_connect=_CONNECT),
             read_bufsize=_BUFFER,
+            max_line_size=limits.header_bytes,
+            max_field_size=limits.header_bytes,
         )
 
     async def call(self, call: Call) -> Answer:
         """Sends a request and gives the whole answer."""
-        async with self._sent(call) as response:
+        async with self._sent(call) as (response, _):
+            body = _Body(self, call, response)
             try:
-                body = await response.read()
-            except (self._http.ClientError, OSError, TimeoutError) as error:
-                raise self.failure(call, error) from None
-            return Answer(response.status, _headers(response.headers), body)
+                return Answer(body.status, body.headers, await body.read())
+            except BaseException:
+                response.close()  # what is still to come is not waited for
+                raise
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
         """Sends a request; the connection is closed when the context is left."""
-        async with self._sent(call) as response:
+        async with self._sent(call) as (response, timeout):
+            if response.status == 200:
+                timeout.reschedule(None)
             try:
                 yield _Body(self, call, response)
             finally:
@@ -98,7 +114,8 @@ class AiohttpTransport:
         await self._session.close()
 
     @asynccontextmanager
-    async def _sent(self, call: Call) -> AsyncIterator[Any]:
+    async def _sent(self, call: Call) -> AsyncIterator[tuple[Any, asyncio.Timeout]]:
+        """Send a request; gives the response and the timeout of the request, which goes on for its body."""
         sent = self._clock.monotonic()
         try:
             identity = await self._credentials.identity()
@@ -110,23 +127,30 @@ class AiohttpTransport:
         headers = [*identity.headers, ("Accept", call.accept)]
         if call.content_type:
             headers.append(("Content-Type", call.content_type))
+        limit = asyncio.timeout(self.limits.request_seconds)
         try:
-            response = await self._session.request(
-                call.method,
-                self._url(self._server + call.path, encoded=True).with_query(list(call.query)),
-                data=call.body,
-                headers=headers,
-                ssl=context,
-                server_hostname=self._server_name,
-                proxy=self._proxy,
-                allow_redirects=False,  # what identifies us goes to nobody else
-            )
-        except (self._http.ClientError, OSError, TimeoutError, ValueError) as error:
+            async with limit:
+                try:
+                    response = await self._session.request(
+                        call.method,
+                        self._url(self._server + call.path, encoded=True).with_query(list(call.query)),
+                        data=call.body,
+                        headers=headers,
+                        ssl=context,
+                        server_hostname=self._server_name,
+                        proxy=self._proxy,
+                        allow_redirects=False,  # what identifies us goes to nobody else
+                    )
+                except (self._http.ClientError, OSError, TimeoutError, ValueError) as error:
+                    raise self.failure(call, error) from None
+                async with response:
+                    if response.status == 401:
+                        await self._credentials.rejected(sent)
+                    yield response, limit
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
             raise self.failure(call, error) from None
-        async with response:
-            if response.status == 401:
-                await self._credentials.rejected(sent)
-            yield response
 
     def failure(self, call: Call, error: BaseException) -> ConnectionFailedError:
         """What happened, in words that hold nothing of the headers and no password."""
@@ -139,6 +163,8 @@ class AiohttpTransport:
             kind, text = "refused", "connect: connection refused"
         elif isinstance(error, TimeoutError):
             kind, text = "timeout", "i/o timeout"
+        elif "Got more than" in text or "Too many headers" in text:  # there is no type that says so
+            kind, text = "too large", "its headers are larger than allowed"
         elif isinstance(error, http.ServerDisconnectedError):
             kind, text = "reset", "EOF"
         elif isinstance(error, http.ClientPayloadError):
@@ -151,16 +177,33 @@ class AiohttpTransport:
             kind, text = ("reset", "connection reset by peer") if reset else ("other", text)
         elif isinstance(error, ValueError) and not isinstance(error, http.ClientError):
             text = "the request cannot be written"  # its text may hold a header
+        return self._failed(call, text, kind)
+
+    def too_large(self, call: Call) -> ConnectionFailedError:
+        """The response to a call is beyond the limits."""
+        return self._failed(call, f"the response is larger than {self.limits.response_bytes:,} bytes", "too large")
+
+    def _failed(self, call: Call, text: str, kind: FailureKind) -> ConnectionFailedError:
         method = call.method.capitalize()
         return ConnectionFailedError(without_password(f'{method} "{self._server}{call.path}": {text}'), kind)
 
 
-def connect(access: Access, clock: Clock, *, user_agent: str = "kscale", qps: float = 0.0, burst: int = 0) -> Client:
+def connect(
+    access: Access,
+    clock: Clock,
+    *,
+    user_agent: str = "kscale",
+    qps: float = 0.0,
+    burst: int = 0,
+    limits: ServerLimits = DEFAULT_LIMITS,
+) -> Client:
     """A client of an API server (``await client.close()`` lets it go). To be made on a running loop.
 
-    ``user_agent``: who we say we are; ``qps``, ``burst``: as :class:`~kscale.world.kubernetes.client.Client` has them.
+    ``user_agent``: who we say we are; ``qps``, ``burst``, ``limits``: as
+    :class:`~kscale.world.kubernetes.client.Client` has them.
     """
-    return Client(AiohttpTransport(access, clock, user_agent=user_agent), clock, qps=qps, burst=burst)
+    transport = AiohttpTransport(access, clock, user_agent=user_agent, limits=limits)
+    return Client(transport, clock, qps=qps, burst=burst, limits=limits)
 
 
 class _Body:
@@ -198,10 +241,13 @@ class _Body:
         return None if connection is None else connection.transport
 
     async def read(self) -> bytes:
-        found = bytearray()
+        body = bytearray()
         while some := await self.read_some():
-            found += some
-        return bytes(found)
+            body += some
+            if len(body) > self._of.limits.response_bytes:
+                del body
+                raise self._of.too_large(self._call)
+        return bytes(body)
 
 
 def _headers(headers: Any) -> dict[str, str]:

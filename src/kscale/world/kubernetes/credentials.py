@@ -12,7 +12,6 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,8 +19,11 @@ import msgspec
 
 from kscale.effects import SECOND, Moment, from_text
 from kscale.errors import InputError, KscaleError, Problem
+from kscale.files import read_file
+from kscale.objects.base import ApiStruct
 from kscale.world.kubernetes.access import Access, ExecConfig, Impersonation, Secret
 from kscale.world.protocols import Clock
+from kscale.world.server_data import UnreadableError, read_json
 
 __all__ = [
     "CredentialError",
@@ -73,7 +75,7 @@ class TokenFile:
         if self._expires is not None and self._expires - _LEEWAY > now:
             return self._token
         try:
-            text = Path(self._path).read_text().strip()
+            text = read_file(self._path).decode().strip()
             if not text:
                 raise CredentialError(f"read empty token from file {self._path}")
         except (OSError, UnicodeDecodeError) as error:
@@ -181,8 +183,8 @@ class ExecPlugin:
     def _read(self, printed: bytes) -> _Given:
         wanted = self._config.api_version
         try:
-            credential = msgspec.json.decode(printed, type=_ExecCredential)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            credential = read_json(printed, _ExecCredential)
+        except UnreadableError:
             raise CredentialError("exec: decoding stdout: it is no ExecCredential") from None
         if credential.kind != "ExecCredential" or credential.api_version != wanted:
             text = f"exec plugin is configured to use API version {wanted}, plugin returned version"
@@ -203,14 +205,14 @@ class ExecPlugin:
         return _Given(Secret(status.token), pair, expires)
 
 
-class _ExecStatus(msgspec.Struct, rename="camel"):
+class _ExecStatus(ApiStruct):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
     expiration_timestamp: str | None = None
 
 
-class _ExecCredential(msgspec.Struct, rename="camel"):
+class _ExecCredential(ApiStruct):
     kind: str = ""
     api_version: str = ""
     status: _ExecStatus | None = None

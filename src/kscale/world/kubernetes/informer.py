@@ -12,6 +12,7 @@ from typing import Final
 from kscale.effects import ApiError, Wait
 from kscale.effects.reports import Metric, Observation
 from kscale.errors import InputError
+from kscale.objects.base import shortened
 from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.reflector import (
     Asked,
@@ -34,7 +35,7 @@ from kscale.world.kubernetes.sinks import Sink
 from kscale.world.kubernetes.transport import Call, ConnectionFailedError, Stream
 from kscale.world.protocols import Clock, Watch
 
-__all__ = ["WATCH_METRICS", "Informer"]
+__all__ = ["UNREADABLE", "WATCH_METRICS", "Informer"]
 
 _log = logging.getLogger(__name__)
 _COLLECT: Final = 0.005
@@ -44,14 +45,20 @@ _GLANCE: Final = 0.0005
 _MUCH: Final = 2**16  # a connection holds back more than that
 _MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
-_MOST_WAITING: Final = 256 * 2**20  # a server cuts a watch off that does not read for long
+_LONGEST_TEXT: Final = 2048
+_GRACE: Final = 30.0
+"""Seconds that a server may keep a watch open for longer than it was asked to."""
 _EVENTS: Final = "kscale_watch_events_total"
 _LISTS: Final = "kscale_lists_total"
 _LAG: Final = "kscale_watch_lag_seconds"
+UNREADABLE: Final = "kscale_unreadable_objects_total"
+_FAILURES: Final = "kscale_watch_failures_total"
 
 WATCH_METRICS: Final = (
     Metric(_EVENTS, "counter", ("kind",), help="Events that watches delivered, by kind."),
     Metric(_LISTS, "counter", ("kind",), help="Lists of objects that were read, by kind."),
+    Metric(UNREADABLE, "counter", ("kind",), help="Objects that were skipped because they cannot be read, by kind."),
+    Metric(_FAILURES, "counter", ("kind",), help="Lists and watches that failed, by kind."),
     Metric(
         _LAG,
         "histogram",
@@ -60,7 +67,8 @@ WATCH_METRICS: Final = (
         help="Seconds that watch events waited in this process before they were processed, by kind.",
     ),
 )
-"""Events and lists that were taken up, and how long events lay here before they were."""
+"""Events and lists that were taken up, objects in them that were skipped because they cannot be read, lists and watches
+that failed, and how long events lay here before they were taken up."""
 
 
 class Informer:
@@ -86,6 +94,7 @@ class Informer:
     ) -> None:
         self.watch = watch
         self._client = client
+        self._limits = client.limits
         self._resources = resources
         self._sink = sink
         self._clock = clock
@@ -97,6 +106,8 @@ class Informer:
         self._labels = {"kind": watch.kind}
         self._path = ""
         self._open: Stream | None = None
+        self._ends = 0.0
+        self._unreadable = 0
         self._left = b""
         self._came = 0
         self._waiting: asyncio.Event | None = None
@@ -159,11 +170,22 @@ class Informer:
                     self._tell_of_failure()
                     await asyncio.sleep(duration * (1 + self._rng.random() * jitter) / 1e9)
         except RequestFailedError as error:
+            self._count(_FAILURES)
             return Failed(at=self._at(), error=error.error, refused=error.refused)
         except InputError as error:
+            self._count(_FAILURES)
             await self._close(opened)
-            return Failed(at=self._at(), error=ApiError(str(error)))
+            return Failed(at=self._at(), error=ApiError(shortened(str(error), _LONGEST_TEXT)))
         return Waited(at=self._at())
+
+    def _count(self, metric: str, value: int = 1) -> None:
+        self._observe(Observation(name=metric, value=float(value), labels=self._labels))
+
+    def _count_unreadable(self) -> None:
+        """Count the objects that the sink has skipped since the last time."""
+        before, self._unreadable = self._unreadable, self._sink.unreadable
+        if self._unreadable > before:
+            self._count(UNREADABLE, self._unreadable - before)
 
     def _at(self) -> int:
         return self._clock.monotonic()
@@ -192,6 +214,9 @@ class Informer:
             if asked.anew:
                 self._sink.begin()
             version, more = self._sink.page(answer.body)
+        self._count_unreadable()
+        if more and more == asked.continue_:
+            raise InputError(f"a list of {self.watch.kind} whose next page is the same page")
         await asyncio.sleep(0)  # a page is a long time for others
         return Listed(at=self._at(), version=version, continue_=more)
 
@@ -207,6 +232,7 @@ class Informer:
         )
         await self._close(opened)
         self._open = await opened.enter_async_context(self._client.watch(call))
+        self._ends = asyncio.get_running_loop().time() + asked.timeout_seconds + _GRACE
         if asked.initial:
             async with self._turn:
                 self._sink.begin()
@@ -226,8 +252,9 @@ class Informer:
                 self._waiting.set()
                 self._waiting = None
         self._left = data[found.used :] if more else b""
+        self._count_unreadable()
         if found.events:
-            self._observe(Observation(name=_EVENTS, value=float(found.events), labels=self._labels))
+            self._count(_EVENTS, found.events)
             lag = (self._clock.monotonic() - self._came) / 1e9
             self._observe(Observation(name=_LAG, value=lag, labels=self._labels))
         if not more:
@@ -252,8 +279,14 @@ class Informer:
             return b"", False
         came = _Came(self._left)
         self._asked.clear()
-        while not came.ended and not came.lines:
-            came.add(await _read(stream))
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._ends):
+                while not came.ended and not came.lines:
+                    came.add(await _read(stream))
+                    if not came.lines and came.size > self._limits.line_bytes:
+                        text = f"a line of more than {self._limits.line_bytes:,} bytes"
+                        raise InputError(f"not a watch of {self.watch.kind}: {text}")
+        came.ended = came.ended or not came.lines  # the server keeps it open for too long
         if came.lines and not came.ended:
             self._waiting = asyncio.Event()
             self._came = self._clock.monotonic()
@@ -264,7 +297,7 @@ class Informer:
         """What comes until it is time, somebody asks for it, or it is much; and while the sink is not free."""
         loop = asyncio.get_running_loop()
         end = loop.time() + (self._collecting if self.settled else _COLLECT)  # a list is waited for
-        while not came.ended and came.size < _MOST_WAITING:
+        while not came.ended and came.size < self._limits.response_bytes:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
                 with _paused(stream):
@@ -284,7 +317,7 @@ class Informer:
     async def _settle(self) -> None:
         async with self._turn:
             self._sink.settle()
-        self._observe(Observation(name=_LISTS, labels=self._labels))
+        self._count(_LISTS)
         self._told()
 
     async def _close(self, opened: AsyncExitStack) -> None:

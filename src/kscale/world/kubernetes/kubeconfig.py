@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.names import dns_label_errors, go_quote
 from kscale.world.kubernetes.access import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.kubeconfig_files import (
@@ -26,7 +27,7 @@ from kscale.world.kubernetes.kubeconfig_files import (
     Entry,
     checked,
     named_entries,
-    read_file,
+    read_document,
 )
 
 __all__ = ["SERVICE_ACCOUNT", "in_cluster", "load_access", "read_contexts"]
@@ -83,7 +84,7 @@ def in_cluster(environ: Mapping[str, str] | None = None, account: Path | None = 
         return None
     namespace = environ.get("POD_NAMESPACE", "")
     if not namespace and (account / "namespace").is_file():
-        namespace = (account / "namespace").read_text().strip()
+        namespace = read_file(account / "namespace").decode().strip()
     return Access(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         ca=Pem(path=str(authority)) if authority.is_file() else Pem(),
@@ -125,7 +126,7 @@ class _Config:
         for path in paths:
             if not explicit and not Path(path).exists():
                 continue
-            top = read_file(path, problems)
+            top = read_document(path, problems)
             current = current or top.get("current-context") or ""
             for plural, entries in named.items():
                 for name, entry in named_entries(top, plural, path, problems):

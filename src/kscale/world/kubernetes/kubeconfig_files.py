@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from kscale.errors import Problem
+from kscale.files import read_file
 from kscale.objects.names import go_quote
 from kscale.snapshot.yaml_documents import documents
 from kscale.world.kubernetes.access import Pem
 
-__all__ = ["ANY", "BASE64", "FLAG", "TEXT", "TEXTS", "TEXT_LISTS", "Entry", "checked", "named_entries", "read_file"]
+__all__ = ["ANY", "BASE64", "FLAG", "TEXT", "TEXTS", "TEXT_LISTS", "Entry", "checked", "named_entries", "read_document"]
 
 TEXT, FLAG, BASE64, TEXTS, TEXT_LISTS, ANY = "a text", "true or false", "base64", "a list of texts", "lists", ""
 _TOP: Final = {
@@ -43,10 +44,10 @@ class Entry:
         return Pem(data) if data else Pem(path=self.path(key))
 
 
-def read_file(path: str, problems: list[Problem]) -> Mapping[str, Any]:
+def read_document(path: str, problems: list[Problem]) -> Mapping[str, Any]:
     """One file as plain data."""
     try:
-        text = Path(path).read_bytes()
+        text = read_file(path)
     except OSError as error:
         problems.append(Problem(error.strerror or str(error), path))
         return {}

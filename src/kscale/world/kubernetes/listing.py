@@ -12,7 +12,7 @@ import msgspec
 from kscale.effects import ApiError
 from kscale.snapshot.sources import NamedText
 from kscale.world.kubernetes.calls import list_call
-from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
+from kscale.world.kubernetes.client import Client, RequestFailedError, listed
 from kscale.world.kubernetes.reflector import PAGE_SIZE
 from kscale.world.kubernetes.resources import Resources
 
@@ -46,16 +46,6 @@ class Listing:
 
     pages: list[NamedText]
     refused: dict[str, str]
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
-
-
-class _Page(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    items: list[msgspec.Raw] | None = None
 
 
 async def list_cluster(
@@ -121,15 +111,15 @@ class _Lists:
                 self._come -= come
                 pages, limit, more, come, number = [], 0, "", 0, 0
                 continue
-            page = decoded(answer, _Page, call)
-            count, more = len(page.items or ()), page.metadata.continue_
+            page = listed(answer, call, more)
+            count, more = len(page.items), page.continue_
             number += 1
             if count:
                 name = f"{resource.group_resource}, page {number}" if number > 1 or more else resource.group_resource
                 pages.append(NamedText(name, answer.body))
             come += count
             self._come += count
-            self._rest[kind] = page.metadata.remaining_item_count or 0
+            self._rest[kind] = page.remaining
             self._tell(self._come, self._come + sum(self._rest.values()))
             if not more:
                 return pages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -34,12 +34,13 @@ from kscale.effects import (
     PutScale,
     QueryPrometheus,
     RankOptions,
+    ReadStores,
     Resize,
     WriteStatus,
 )
 from kscale.errors import InputError
+from kscale.objects.base import ApiStruct
 from kscale.objects.core import Node
-from kscale.objects.decode import from_json
 from kscale.objects.kinds import find_kind, kind_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import ProviderError
@@ -49,9 +50,13 @@ from kscale.objects.scale_versions import read_scale
 from kscale.objects.selector_text import parse_selector
 from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
-from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
+from kscale.world.kubernetes.client import Client, RequestFailedError, decoded, listed
+from kscale.world.kubernetes.identities import KnownIdentities
+from kscale.world.kubernetes.informer import UNREADABLE
 from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.sinks import Unreadable
 from kscale.world.protocols import Clock, History, LiveStores, Metrics, NodeGroups, Ranker
+from kscale.world.server_data import UnreadableObjectError, read_object
 
 __all__ = ["Performer"]
 
@@ -59,28 +64,23 @@ _PAGE: Final = 500
 _T = TypeVar("_T")
 
 
-class _Items(msgspec.Struct):
-    class _Meta(msgspec.Struct):
-        continue_: str = msgspec.field(name="continue", default="")
-
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    items: list[msgspec.Raw] | None = None
+class _WrittenMeta(ApiStruct):
+    resource_version: str = ""
+    uid: str = ""
 
 
-class _Written(msgspec.Struct):
-    class _Meta(msgspec.Struct):
-        version: str = msgspec.field(name="resourceVersion", default="")
-
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+class _Written(ApiStruct):
+    metadata: _WrittenMeta = msgspec.field(default_factory=_WrittenMeta)
 
 
 class Performer:
     """Carries actions out (:data:`kscale.world.protocols.PerformLive`), on the loop that owns the stores.
 
     ``stores`` answer what is asked of the watches; ``groups`` is the cloud, ``metrics``, ``prometheus`` and ``ranker``
-    what answers those questions: an action of what there is none of is a TypeError. What blocks runs in ``threads``
+    what answers those questions: an action of what there is none of is a TypeError. Scales are read and written with a
+    rate limit of their own, as upstream's scale client has. What blocks runs in ``threads``
     (None: asyncio's own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and
-    ``observe`` take reports, at once.
+    ``observe`` take reports, at once; ``identities`` is told the UIDs of objects that are read or made by name.
     """
 
     def __init__(
@@ -98,8 +98,10 @@ class Performer:
         observe: Callable[[Sequence[Observation]], None] = lambda _: None,
         threads: Executor | None = None,
         turn: asyncio.Lock | None = None,
+        identities: KnownIdentities | None = None,
     ) -> None:
-        self._client = client
+        self._identities = identities or KnownIdentities()
+        self._client, self._scale_client = client, client.apart()
         self._clock = clock
         self._resources = resources or Resources(client)
         self._stores = stores
@@ -111,6 +113,7 @@ class Performer:
         self._observe = observe
         self._threads = threads
         self._turn = turn or asyncio.Lock()
+        self._unreadable: dict[str, Unreadable] = {}
 
     async def __call__(self, action: Action) -> Outcome:
         """Carries an action out. What is refused is an outcome with an error."""
@@ -132,12 +135,8 @@ class Performer:
                 return self._emit(events)
             case Observe(observations=observations):
                 return self._observe(observations)
-            case Get(watched=True):
-                return self._watched(action, await self._caught_up(action))
-            case List(watched=True):
-                stores = await self._caught_up(action)
-                async with self._turn:
-                    return self._all_watched(action, stores)
+            case Get(watched=True) | List(watched=True) | ReadStores():
+                return await self._read_stores(action)
             case Get() | GetWhole() | Preview():
                 return await self._get(action)
             case List():
@@ -156,7 +155,7 @@ class Performer:
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
                 call = call_of(action, await self._resources.of_name(name))
-                return read_scale(decoded(await self._client.call(call), dict[str, Any], call))
+                return read_scale(decoded(await self._scale_client.call(call), dict[str, Any], call))
             case GetMetric() | QueryPrometheus():
                 return await self._metric(action)
             case RankOptions():
@@ -175,7 +174,11 @@ class Performer:
         resource = await self._resources.of_kind(action.kind, action.api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)
-        return _object(answer.body, resource) if isinstance(action, Get) else decoded(answer, dict[str, Any], call)
+        if not isinstance(action, Get):
+            return decoded(answer, dict[str, Any], call)
+        found = _object(answer.body, resource)
+        self._identities.note(resource.kind, action.namespace, action.name, found.metadata.uid)
+        return found
 
     async def _list(self, action: List) -> list[KubeObject]:
         resource = await self._resources.of_kind(action.kind, action.api_version)
@@ -201,11 +204,20 @@ class Performer:
                     raise
                 found, more, limit = [], "", 0  # it took too long: all at once
                 continue
-            page = decoded(answer, _Items, call)
-            found += [_object(raw, resource, action.read_as) for raw in page.items or ()]
-            more = page.metadata.continue_
+            page = listed(answer, call, more)
+            found += self._readable(page.items, resource, action)
+            more = page.continue_
             if not more:
                 return found
+
+    def _readable(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
+        """The items that can be read; the others are counted."""
+        for raw in items:
+            try:
+                yield _object(raw, resource, action.read_as)
+            except UnreadableObjectError as error:
+                self._unreadable.setdefault(resource.kind, Unreadable(resource.kind)).report(error.head.label, error)
+                self._observe([Observation(name=UNREADABLE, labels={"kind": resource.kind})])
 
     async def _write(self, action: ApiAction, kind: str, api_version: str) -> str | None:
         resource = await self._resources.of_kind(kind, api_version)
@@ -213,7 +225,11 @@ class Performer:
         answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
             return None
-        return decoded(answer, _Written, call).metadata.version or None
+        written = decoded(answer, _Written, call).metadata
+        if isinstance(action, Create):
+            of = action.object.metadata
+            self._identities.note(resource.kind, of.namespace, of.name, written.uid)
+        return written.resource_version or None
 
     # -- what the watches have brought -------------------------------------------------------------------------------
 
@@ -222,6 +238,15 @@ class Performer:
         stores = self._need(self._stores, action)
         await stores.caught_up()
         return stores
+
+    async def _read_stores(self, action: Get | List | ReadStores) -> Any:
+        stores = await self._caught_up(action)
+        if isinstance(action, Get):
+            return self._watched(action, stores)
+        async with self._turn:
+            if isinstance(action, List):
+                return self._all_watched(action, stores)
+            return action.read(stores) if stores.settled else None
 
     def _watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
         found = stores.get(action.kind, action.namespace, action.name)
@@ -266,6 +291,6 @@ class Performer:
 
 
 def _object(raw: bytes | msgspec.Raw, resource: ServedResource, read_as: str = "") -> KubeObject:
-    found = from_json(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
+    found = read_object(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
     found.kind, found.api_version = resource.kind, resource.api_version
     return found

@@ -5,15 +5,18 @@ What every server has stands in a table; the rest a server is asked for when it 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
-
 from kscale.effects import ApiError
+from kscale.errors import InputError
+from kscale.objects.base import ApiStruct
 from kscale.objects.rest_mapping import (
     BUILT_IN,
     RESTMapper,
+    RESTMappingError,
     ServedResource,
     discovered,
     discovered_at_once,
@@ -22,6 +25,7 @@ from kscale.objects.rest_mapping import (
 )
 from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.transport import Call
+from kscale.world.server_data import read_data
 
 __all__ = ["EVERYWHERE", "Resources"]
 
@@ -115,11 +119,14 @@ class Resources:
         calls = [Call(method="GET", path=path, accept=_ALL_AT_ONCE) for path in ("/api", "/apis")]
         documents = [decoded(await self._client.call(call), dict[str, Any], call) for call in calls]
         if all(each.get("kind") == "APIGroupDiscoveryList" for each in documents):
-            served = discovered_at_once(documents)
+            with _failed_if_odd():
+                served = discovered_at_once(documents)
         else:
-            versions = dict.fromkeys(["v1", *_versions(documents[1])])
+            with _failed_if_odd():
+                versions = dict.fromkeys(["v1", *_versions(read_data(documents[1], _GroupList))])
             lists = [listed for version in versions if (listed := await self._list_if_it_works(version)) is not None]
-            served = discovered(documents[1], lists)
+            with _failed_if_odd():
+                served = discovered(documents[1], lists)
         self._by_kind, self._by_name = {}, {}
         self._asked.clear()
         for resource in (*EVERYWHERE, *served):
@@ -143,9 +150,11 @@ class Resources:
         if not group:
             return "v1"
         call = Call(method="GET", path="/apis")
-        for version in _versions(decoded(await self._client.call(call), dict[str, Any], call)):
-            if parse_group_version(version)[0] == group:
-                return version
+        versions = _versions(decoded(await self._client.call(call), _GroupList, call))
+        with _failed_if_odd():
+            for version in versions:
+                if parse_group_version(version)[0] == group:
+                    return version
         raise _missing(f'the server has no group "{group}"')
 
     async def _ask(self, api_version: str) -> None:
@@ -154,8 +163,10 @@ class Resources:
         listed = await self._list(api_version)
         if listed is None:
             return
+        with _failed_if_odd():
+            served = discovered(None, [listed])
         self._asked.add(api_version)
-        for each in discovered(None, [listed]):
+        for each in served:
             self._add(each)
 
     async def _list(self, api_version: str) -> dict[str, Any] | None:
@@ -170,23 +181,33 @@ class Resources:
             raise
 
 
-class _GroupVersion(msgspec.Struct, rename="camel"):
+class _GroupVersion(ApiStruct):
     group_version: str = ""
 
 
-class _Group(msgspec.Struct, rename="camel"):
+class _Group(ApiStruct):
     preferred_version: _GroupVersion | None = None
     versions: list[_GroupVersion] | None = None
 
 
-class _GroupList(msgspec.Struct):
+class _GroupList(ApiStruct):
     groups: list[_Group] | None = None
 
 
-def _versions(groups: object) -> list[str]:
+@contextmanager
+def _failed_if_odd() -> Iterator[None]:
+    """Turn odd shapes of discovery into a failed request."""
+    try:
+        yield
+    except (InputError, RESTMappingError) as error:
+        text = f"what the server says of its API cannot be read: {error}"
+        raise RequestFailedError(ApiError(text, reason="InternalError")) from None
+
+
+def _versions(groups: _GroupList) -> list[str]:
     """All versions of all groups, of each group the preferred one first."""
     found = []
-    for group in msgspec.convert(groups, _GroupList).groups or ():
+    for group in groups.groups or ():
         first = [group.preferred_version] if group.preferred_version is not None else []
         found += [each.group_version for each in (*first, *(group.versions or ()))]
     return found

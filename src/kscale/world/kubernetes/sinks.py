@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from kscale.effects import ApiError
-from kscale.errors import InputError
-from kscale.objects.decode import decoder, from_json
+from kscale.errors import InputError, Problem
+from kscale.objects.base import ApiStruct
 from kscale.objects.kinds import find_kind
-from kscale.objects.meta import KubeObject
+from kscale.objects.meta import KubeObject, object_key
 from kscale.world.kubernetes.status import read_status
 from kscale.world.protocols import Change, Watch
+from kscale.world.server_data import (
+    ServerEvent,
+    UnreadableError,
+    UnreadableObjectError,
+    read_change,
+    read_event,
+    read_json,
+    read_list,
+    read_object,
+)
 
-__all__ = ["Absorbed", "ObjectSink", "Sink"]
+__all__ = ["Absorbed", "ObjectSink", "Sink", "Unreadable"]
 
 _log = logging.getLogger(__name__)
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+_NAMES_LOGGED: Final = 1024
 
 
 class Absorbed(msgspec.Struct, frozen=True):
@@ -43,6 +54,11 @@ class Sink(Protocol):
         """What is there is a state that once was."""
         ...
 
+    @property
+    def unreadable(self) -> int:
+        """How many objects have been skipped so far because they cannot be read."""
+        ...
+
     def begin(self) -> None:
         """A list begins; one that has not come to its end is forgotten."""
         ...
@@ -60,43 +76,43 @@ class Sink(Protocol):
         ...
 
 
-class _ListMeta(msgspec.Struct):
-    version: str = msgspec.field(name="resourceVersion", default="")
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _List(msgspec.Struct):
-    kind: str = ""
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[msgspec.Raw] | None = None
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Meta(msgspec.Struct):
-    version: str = msgspec.field(name="resourceVersion", default="")
+class _Meta(ApiStruct):
+    resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
-class _Bookmark(msgspec.Struct):
+class _Bookmark(ApiStruct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-_lists: Final = msgspec.json.Decoder(_List)
-_events: Final = msgspec.json.Decoder(_Event)
-_bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 
 
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 
-@cache
-def _with_object(type_: type[KubeObject]) -> msgspec.json.Decoder[Any]:
-    """What reads an event and its object at once: it is looked at once instead of twice."""
-    return decoder(msgspec.defstruct("Changed", [("type", str), ("object", type_)]))
+class Unreadable:
+    """Objects of one kind that were skipped because they cannot be read: counts each, logs each object once."""
+
+    __slots__ = ("_kind", "_logged", "count")
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._logged: OrderedDict[str, None] = OrderedDict()
+        self.count = 0
+
+    def report(self, name: str, problem: Problem | InputError) -> None:
+        """Count a skipped object, and log it unless it was the last time that it came, too."""
+        self.count += 1
+        if name in self._logged:
+            self._logged.move_to_end(name)
+            return
+        self._logged[name] = None
+        if len(self._logged) > _NAMES_LOGGED:
+            self._logged.popitem(last=False)
+        _log.error("Skipping a %s that cannot be read: %s", self._kind, problem)
+
+    def forget(self, name: str) -> None:
+        """The object can be read, or is gone: it is logged again the next time that it cannot."""
+        if self._logged:
+            self._logged.pop(name, None)
 
 
 class ObjectSink:
@@ -104,38 +120,46 @@ class ObjectSink:
 
     ``changed`` is told each change after it was made. A list replaces all at its end, what is gone first
     (client-go's ``Replace``); until then the old state stays.
+
+    An object that cannot be read is skipped (:attr:`unreadable`): the version of it that was read last stays, one that
+    was never read is absent.
     """
 
-    __slots__ = ("_changed", "_changes", "_listing", "_type", "objects", "watch")
+    __slots__ = ("_changed", "_listing", "_skipped", "_type", "objects", "watch")
 
     def __init__(self, watch: Watch, changed: Callable[[Change], None]) -> None:
         self.watch = watch
         self.objects: dict[str, KubeObject] = {}
         """By ``namespace/name``, in the order in which they came."""
         self._type = find_kind(watch.api_version, watch.kind) or KubeObject
-        self._changes = _with_object(self._type)
         self._changed = changed
         self._listing: dict[str, KubeObject] | None = None
+        self._skipped = Unreadable(watch.kind)
 
     @property
     def settled(self) -> bool:
         return True
+
+    @property
+    def unreadable(self) -> int:
+        return self._skipped.count
 
     def begin(self) -> None:
         self._listing = {}
 
     def page(self, data: bytes) -> tuple[str, str]:
         try:
-            found = _lists.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            page = read_list(data)
+        except UnreadableError as error:
             raise InputError(f"not a list of {self.watch.kind}: {error}") from None
-        if not found.kind.endswith("List"):
-            raise InputError(f"not a list of {self.watch.kind} but a {found.kind or 'text without a kind'}")
-        for raw in found.items or ():
-            new = self._read(raw)
-            if new is not None:
-                self._put(new)
-        return found.metadata.version, found.metadata.continue_
+        if not page.kind.endswith("List"):
+            raise InputError(f"not a list of {self.watch.kind} but a {page.kind or 'text without a kind'}")
+        for raw in page.items:
+            try:
+                self._put(self._read(raw))
+            except UnreadableObjectError as error:
+                self._skip(error)
+        return page.resource_version, page.continue_
 
     def settle(self) -> None:
         listed, self._listing = self._listing, None
@@ -153,15 +177,15 @@ class ObjectSink:
         for line in data[:end].splitlines():
             if not line.strip():
                 continue
-            whole = self._whole(line)
-            if whole is not None:
+            change = read_change(line, self._type)
+            if change is not None:
                 count += 1
-                only_added = only_added and whole.type == "ADDED"
-                version = self._apply(whole.type, whole.object) or version
+                only_added = only_added and change[0] == "ADDED"
+                version = self._apply(change[0], self._named(change[1])) or version
                 continue
             try:
-                event = _events.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                event = read_event(line)
+            except UnreadableError as error:
                 raise InputError(f"not a watch of {self.watch.kind}: {error}") from None
             if event.type == "ERROR":
                 failed = read_status(event.object) or ApiError("an ERROR event without a status", reason="Unknown")
@@ -169,50 +193,57 @@ class ObjectSink:
             count += 1
             only_added = only_added and event.type == "ADDED"
             if event.type == "BOOKMARK":
-                meta = _bookmarks.decode(event.object).metadata
-                version = meta.version or version
+                try:
+                    meta = read_json(event.object, _Bookmark).metadata
+                except UnreadableError as error:
+                    raise InputError(f"not a bookmark of {self.watch.kind}: {error}") from None
+                version = meta.resource_version or version
                 synced = synced or (meta.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
-                continue
-            if event.type in _CHANGES:
-                version = self._apply(event.type, self._read(event.object)) or version
+            elif event.type in _CHANGES:
+                version = self._apply_slowly(event) or version
             else:
                 _log.error("Unknown watch event %r of %s", event.type, self.watch.kind)
         return Absorbed(end, count, version, only_added, synced, failed)
 
-    def _whole(self, line: bytes) -> Any:
-        """A change with its object, read in one go; None: it is none, or has to be read slowly."""
-        try:
-            found = self._changes.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        if found.type not in _CHANGES:
-            return None
-        self._name(found.object)
-        return found
-
-    def _apply(self, type_: str, new: KubeObject | None) -> str:
-        """What an event brings; gives its version."""
-        if new is None:
-            return ""
+    def _apply(self, type_: str, new: KubeObject) -> str:
+        """Apply a change; return the version of its object."""
         if type_ != "DELETED":
             return self._put(new)
-        if self._listing is not None:
-            self._listing.pop(new.key, None)
-        elif self.objects.pop(new.key, None) is not None:
-            self._changed(Change(watch=self.watch, old=new))
+        self._remove(new.key, new)
         return new.metadata.resource_version
 
-    def _read(self, raw: msgspec.Raw) -> KubeObject | None:
+    def _apply_slowly(self, event: ServerEvent) -> str:
+        """The same for an event whose object may be unreadable."""
         try:
-            found = from_json(raw, self._type)
-        except InputError as error:
-            _log.error("A %s cannot be read: %s", self.watch.kind, error)
-            return None
-        self._name(found)
-        return found
+            return self._apply(event.type, self._read(event.object))
+        except UnreadableObjectError as error:
+            if event.type == "DELETED":
+                self._remove(object_key(error.head.namespace, error.head.name))
+            self._skip(error)
+            return error.head.resource_version
 
-    def _name(self, found: KubeObject) -> None:
-        found.kind, found.api_version = self.watch.kind, self.watch.api_version
+    def _remove(self, key: str, last: KubeObject | None = None) -> None:
+        """Remove an object; ``last``: as it was at its end, if that can be read."""
+        if self._listing is not None:
+            self._listing.pop(key, None)
+        elif (old := self.objects.pop(key, None)) is not None:
+            self._changed(Change(watch=self.watch, old=last or old))
+
+    def _skip(self, error: UnreadableObjectError) -> None:
+        """Skip an object; in a list the version that was read last is taken over."""
+        head = error.head
+        key = object_key(head.namespace, head.name)
+        self._skipped.report(key, error)
+        if self._listing is not None and key in self.objects:
+            self._listing.setdefault(key, self.objects[key])
+
+    def _read(self, raw: msgspec.Raw) -> KubeObject:
+        return self._named(read_object(raw, self._type))
+
+    def _named(self, obj: KubeObject) -> KubeObject:
+        obj.kind, obj.api_version = self.watch.kind, self.watch.api_version
+        self._skipped.forget(obj.key)
+        return obj
 
     def _put(self, new: KubeObject) -> str:
         if self._listing is not None:

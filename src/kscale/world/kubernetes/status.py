@@ -8,8 +8,10 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, ApiError
+from kscale.objects.base import ApiStruct, Int32, shortened
 from kscale.objects.names import go_quote
 from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.server_data import UnreadableError, integer, read_json
 
 __all__ = ["TOO_LARGE_RESOURCE_VERSION", "error_of", "is_success", "read_status", "retry_after_seconds"]
 
@@ -39,27 +41,24 @@ _REASONS: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
-class _Cause(msgspec.Struct):
+class _Cause(ApiStruct):
     reason: str | None = None
     message: str | None = None
     field: str | None = None
 
 
-class _Details(msgspec.Struct, rename="camel"):
+class _Details(ApiStruct):
     causes: list[_Cause] | None = None
-    retry_after_seconds: int | None = None
+    retry_after_seconds: Int32 | None = None
 
 
-class _Status(msgspec.Struct):
+class _Status(ApiStruct):
     kind: str = ""
     status: str | None = None
     message: str | None = None
     reason: str | None = None
-    code: int | None = None
+    code: Int32 | None = None
     details: _Details | None = None
-
-
-_decoder: Final = msgspec.json.Decoder(_Status)
 
 
 def is_success(status: int) -> bool:
@@ -69,8 +68,7 @@ def is_success(status: int) -> bool:
 
 def retry_after_seconds(headers: Mapping[str, str]) -> int | None:
     """After how many seconds the server asks to be tried again; None: it does not, or not in seconds."""
-    text = headers.get("retry-after", "")
-    return int(text) if text.isascii() and text.lstrip("+-").isdigit() else None
+    return integer(headers.get("retry-after", ""))
 
 
 def error_of(call: Call, answer: Answer) -> ApiError:
@@ -82,8 +80,8 @@ def error_of(call: Call, answer: Answer) -> ApiError:
 def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = None) -> ApiError | None:
     """A Status that says of a failure; None: this is none. ``after``: of the header."""
     try:
-        status = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = read_json(body, _Status)
+    except UnreadableError:
         return None
     if status.kind != "Status" or status.status == "Success":
         return None
@@ -97,7 +95,7 @@ def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = N
     if status.reason == "Timeout" and in_words and TOO_LARGE_RESOURCE_VERSION not in causes:
         causes = (*causes, TOO_LARGE_RESOURCE_VERSION)
     return ApiError(
-        status.message or "",
+        shortened(status.message or "", _LONGEST),
         code=status.code or 0,
         reason=status.reason or "",
         causes=causes,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from kscale.effects import ApiError, Moment, Observation
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject, object_key
 from kscale.snapshot.cluster import Cluster
@@ -20,32 +19,37 @@ from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.informer import Informer
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.sinks import Absorbed, ObjectSink, Sink
+from kscale.world.kubernetes.sinks import Absorbed, ObjectSink, Sink, Unreadable
 from kscale.world.protocols import Change, Clock, Watch
 
 __all__ = ["ClusterSink", "KubernetesStores"]
-
-_log = logging.getLogger(__name__)
 
 
 class ClusterSink:
     """Objects of one kind as part of a cluster: their bytes are read natively, and never become structs.
 
+    An object that cannot be read is skipped (:attr:`unreadable`), as by an :class:`ObjectSink`.
+
     What a list brings is taken up as it comes: until it has come to its end the cluster is ``settled`` only if nothing
     of the kind was there before.
     """
 
-    __slots__ = ("_cluster", "_kind", "_listing", "_settled")
+    __slots__ = ("_cluster", "_kind", "_listing", "_settled", "_skipped")
 
     def __init__(self, cluster: Cluster, kind: str) -> None:
         self._cluster = cluster
         self._kind = kind
         self._listing: Relist | None = None
         self._settled = True
+        self._skipped = Unreadable(kind)
 
     @property
     def settled(self) -> bool:
         return self._settled
+
+    @property
+    def unreadable(self) -> int:
+        return self._skipped.count
 
     def begin(self) -> None:
         self._leave(_AnotherListError())
@@ -58,15 +62,13 @@ class ClusterSink:
         if listing is None:
             raise InputError(f"a page of {self._kind}, and no list has begun")
         found = listing.pages(data)
-        for problem in found.problems:
-            _log.error("A %s cannot be read: %s", self._kind, problem)
+        self._skip(found.problems)
         return found.version, found.continue_
 
     def events(self, data: bytes) -> Absorbed:
         source = self._cluster if self._listing is None else self._listing
         found = source.watched(data)
-        for problem in found.problems:
-            _log.error("An event of %s cannot be read: %s", self._kind, problem)
+        self._skip(found.problems)
         error = None
         if found.error is not None:
             error = ApiError(found.error.message, found.error.code, found.error.reason)
@@ -82,6 +84,12 @@ class ClusterSink:
     def settle(self) -> None:
         self._leave(None)
         self._settled = True
+
+    def _skip(self, problems: Sequence[Problem]) -> None:
+        """Report objects that cannot be read: the first problem of each."""
+        for problem in {each.object: each for each in reversed(problems)}.values():
+            place, _, name = problem.object.partition(" (")  # items[3] (ResourceClaim team-a/gpu)
+            self._skipped.report(name or place, problem)
 
     def _leave(self, error: Exception | None) -> None:
         """Leaving with an error drops nothing."""

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
 from kscale.errors import KscaleError
 
-__all__ = ["Answer", "Call", "ConnectionFailedError", "FailureKind", "Stream", "Transport"]
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Answer",
+    "Call",
+    "ConnectionFailedError",
+    "FailureKind",
+    "ServerLimits",
+    "Stream",
+    "Transport",
+]
 
-FailureKind = Literal["refused", "reset", "timeout", "other"]
+FailureKind = Literal["refused", "reset", "timeout", "too large", "other"]
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is taken from a server.
+
+    - ``response_bytes``: of one response, decompressed; of a watch this is the room for events that wait to be applied.
+    - ``line_bytes``: of one line of a watch.
+    - ``header_bytes``: of one header of a response, of which there may be 128.
+    - ``request_seconds``: from a request to the end of its response, or to the headers of a watch.
+    - ``retry_seconds``: the longest ``Retry-After`` that is waited for; a longer one counts as this.
+    """
+
+    response_bytes: int = 256 << 20
+    line_bytes: int = 16 << 20
+    header_bytes: int = 16 << 10
+    request_seconds: float = 60.0
+    retry_seconds: float = 30.0
+
+
+DEFAULT_LIMITS: Final = ServerLimits()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +72,7 @@ class ConnectionFailedError(KscaleError, OSError):
     """There is no answer, or only a part of it.
 
     ``refused``: nobody listens there. ``reset``: it broke, or ended too early. ``timeout``: nothing came for too long.
+    ``too large``: it is beyond :class:`ServerLimits`.
     """
 
     def __init__(self, message: str, kind: FailureKind = "other") -> None:

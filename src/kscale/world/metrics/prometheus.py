@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from kscale.effects import ApiError, Moment, QueryPrometheus
 from kscale.errors import InputError
 from kscale.libraries import library
+from kscale.objects.base import ApiStruct, shortened
+from kscale.world.server_data import UnreadableError, read_json
 
-__all__ = ["Prometheus"]
+__all__ = ["RESPONSE_BYTES", "Prometheus"]
 
 _NANO: Final = 10**9
+_LONGEST_TEXT: Final = 2048
+RESPONSE_BYTES: Final = 512 << 20
 
 
-class _Refusal(msgspec.Struct, rename="camel"):
+class _Refusal(ApiStruct):
     error_type: str = ""
     error: str = ""
 
@@ -28,12 +30,13 @@ class Prometheus:
     ``address``: its URL, of http or https (another raises InputError, which does not tell it: there may be a password
     in it); ``authorization``: the header of that name, asked for each time (empty: none); ``insecure``:
     its certificate is not looked at; ``headers``: others of each question; ``timeout``: seconds that a question may
-    take (None: who asks says when it has been enough).
+    take (None: who asks says when it has been enough); ``response_bytes``: what is taken of a response, decompressed,
+    unless the question says how much.
 
     Thanos, Mimir (at ``/prometheus``; the tenant is a header, ``X-Scope-OrgID``) and VictoriaMetrics answer alike.
     """
 
-    __slots__ = ("_address", "_authorization", "_headers", "_http", "_insecure", "_timeout")
+    __slots__ = ("_address", "_authorization", "_headers", "_http", "_insecure", "_response_bytes", "_timeout")
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Prometheus:
         headers: Mapping[str, str] | None = None,
         insecure: bool = False,
         timeout: float | None = 300.0,
+        response_bytes: int = RESPONSE_BYTES,
     ) -> None:
         aiohttp = library("aiohttp", "asking Prometheus")
         if not _is_http(address):
@@ -52,6 +56,7 @@ class Prometheus:
         self._authorization = authorization
         self._headers = dict(headers or {})
         self._insecure = insecure
+        self._response_bytes = response_bytes
         self._timeout = aiohttp.ClientTimeout(total=timeout)
 
     @property
@@ -73,9 +78,10 @@ class Prometheus:
             async with self._http.ClientSession(headers=headers, timeout=self._timeout) as session:
                 url = f"{self._address}/api/v1/{path}"
                 async with session.post(url, data=given, ssl=not self._insecure) as answer:
-                    body = await _read(answer.content, question.most_bytes)
+                    limit = self._response_bytes if question.most_bytes is None else question.most_bytes
+                    body = await _read(answer.content, limit)
                     if body is None:
-                        return ApiError(f"it answers more than the {question.most_bytes:,} bytes allowed")
+                        return ApiError(f"it answers more than the {limit:,} bytes allowed")
                     return body if answer.status // 100 == 2 else _refusal(answer.status, body)
         except self._http.InvalidURL:  # whose text is the URL, with the password in it
             return ApiError("its address is not a URL that can be asked")
@@ -83,11 +89,8 @@ class Prometheus:
             return ApiError(str(error) or type(error).__name__)
 
 
-async def _read(content: Any, most: int | None) -> bytes | None:
+async def _read(content: Any, most: int) -> bytes | None:
     """The whole; None: it is longer."""
-    if most is None:
-        whole: bytes = await content.read()
-        return whole
     body = bytearray()
     async for part in content.iter_any():
         body += part
@@ -105,10 +108,11 @@ def _is_http(address: str) -> bool:
 
 def _refusal(code: int, body: bytes) -> ApiError:
     try:
-        said = msgspec.json.decode(body, type=_Refusal)
-    except msgspec.DecodeError:
-        said = _Refusal()
-    return ApiError(f"{said.error_type}: {said.error}" if said.error else f"server answered {code}", code)
+        refusal = read_json(body, _Refusal)
+    except UnreadableError:
+        refusal = _Refusal()
+    text = f"{refusal.error_type}: {refusal.error}" if refusal.error else f"server answered {code}"
+    return ApiError(shortened(text, _LONGEST_TEXT), code)
 
 
 def _seconds(time: Moment) -> str:

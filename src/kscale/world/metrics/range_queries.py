@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from kscale.effects import ApiError, QueryPrometheus
 from kscale.errors import InputError
+from kscale.objects.base import ApiStruct
+from kscale.world.server_data import UnreadableError, read_json
 
 __all__ = ["MOST_POINTS", "RangeLimits", "RangeQueries", "Traffic"]
 
@@ -54,7 +55,7 @@ class Traffic:
     warnings: list[str] = field(default_factory=list)
 
 
-class _Warned(msgspec.Struct):
+class _Warned(ApiStruct):
     warnings: list[str] | None = None
 
 
@@ -141,8 +142,8 @@ def _warnings(answer: bytes) -> list[str]:
     if b'"warnings"' not in answer:  # far cheaper than to decode each
         return []
     try:
-        return list(dict.fromkeys(msgspec.json.decode(answer, type=_Warned).warnings or ()))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # whoever reads the answer says what is wrong
+        return list(dict.fromkeys(read_json(answer, _Warned).warnings or ()))
+    except UnreadableError:  # whoever reads the answer says what is wrong
         return []
 
 

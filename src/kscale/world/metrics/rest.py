@@ -9,11 +9,9 @@ from datetime import timedelta
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-import msgspec
-
 from kscale.effects import ApiError, GetMetric, duration, from_text
 from kscale.errors import InputError, Problem
-from kscale.objects.decode import from_json
+from kscale.objects.base import ApiStruct
 from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMappingError
@@ -21,6 +19,7 @@ from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
 from kscale.world.protocols import Clock, MetricsAnswer
+from kscale.world.server_data import read_json
 
 __all__ = ["RESTMetrics"]
 
@@ -34,15 +33,27 @@ class RESTMetrics:
     """Answers :class:`~kscale.effects.GetMetric` (:class:`kscale.world.protocols.Metrics`).
 
     Which version of the custom metrics API is spoken is asked once in ``renewal``, a failure again and again; which
-    resource a kind is served as, every thirty seconds. ``clock`` should never be set.
+    resource a kind is served as, every thirty seconds. ``clock`` should never be set. Each of the three APIs has the
+    client's rate limit for itself, as upstream's clients have.
     """
 
-    __slots__ = ("_client", "_clock", "_mapper", "_mapper_tick", "_renewal", "_resources", "_tick", "_version")
+    __slots__ = (
+        "_client",
+        "_clients",
+        "_clock",
+        "_mapper",
+        "_mapper_tick",
+        "_renewal",
+        "_resources",
+        "_tick",
+        "_version",
+    )
 
     def __init__(
         self, client: Client, resources: Resources, clock: Clock, *, renewal: timedelta = timedelta(seconds=15)
     ) -> None:
         self._client = client
+        self._clients = {api: client.apart() for api in ("resource", "custom", "external")}
         self._resources = resources
         self._clock = clock
         self._renewal = duration(renewal)
@@ -69,13 +80,15 @@ class RESTMetrics:
 
     async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
         path = "/apis/metrics.k8s.io/v1beta1" + _within(asked.namespace) + "/pods"
-        body = await self._get(path, "pods.metrics.k8s.io", labelSelector=asked.selector)
-        return PodUsage.from_json(body) if asked.columns else _timed(from_json(body, PodMetricsList))
+        body = await self._get("resource", path, "pods.metrics.k8s.io", labelSelector=asked.selector)
+        return PodUsage.from_json(body) if asked.columns else _timed(read_json(body, PodMetricsList))
 
     async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
         path = f"/apis/external.metrics.k8s.io/v1beta1{_within(asked.namespace)}/{quote(asked.metric, safe='')}"
-        body = await self._get(path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector)
-        return _timed(from_json(body, ExternalMetricValueList))
+        body = await self._get(
+            "external", path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector
+        )
+        return _timed(read_json(body, ExternalMetricValueList))
 
     async def _custom(self, asked: GetMetric) -> MetricValueList:
         root = f"/apis/{_CUSTOM}/{await self._custom_version()}"
@@ -86,16 +99,17 @@ class RESTMetrics:
             resource = await self._resource_of(asked.kind)
             path = f"{root}{_within(asked.namespace)}/{resource}/{quote(asked.name or '*', safe='*')}/{metric}"
         body = await self._get(
+            "custom",
             path,
             f"{asked.metric}.{_CUSTOM}",
             labelSelector="" if asked.name else asked.selector,
             metricLabelSelector=asked.metric_selector,
         )
-        return _timed(from_json(body, MetricValueList))
+        return _timed(read_json(body, MetricValueList))
 
-    async def _get(self, path: str, resource: str, **query: str) -> bytes:
+    async def _get(self, api: str, path: str, resource: str, **query: str) -> bytes:
         given = tuple((name, value) for name, value in query.items() if value)
-        return (await self._client.call(Call(method="GET", path=path, query=given, resource=resource))).body
+        return (await self._clients[api].call(Call(method="GET", path=path, query=given, resource=resource))).body
 
     # -- what is asked of discovery ----------------------------------------------------------------------------------
 
@@ -145,15 +159,15 @@ def _within(namespace: str) -> str:
     return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
 
 
-class _GroupVersion(msgspec.Struct):
+class _GroupVersion(ApiStruct):
     version: str = ""
 
 
-class _Group(msgspec.Struct, rename="camel"):
+class _Group(ApiStruct):
     name: str = ""
     versions: list[_GroupVersion] | None = None
     preferred_version: _GroupVersion | None = None
 
 
-class _GroupList(msgspec.Struct):
+class _GroupList(ApiStruct):
     groups: list[_Group] | None = None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from kscale.effects import Moment, QueryPrometheus
 from kscale.errors import InputError
+from kscale.objects.base import ApiStruct, shortened
 from kscale.series.prometheus_reader import read_prometheus
 from kscale.series.usage_reader import UsageBatch, usage_of
 from kscale.world.metrics.range_queries import RangeQueries
+from kscale.world.server_data import UnreadableError, integer, read_json
 
 __all__ = ["ContainerUsage"]
 
@@ -25,11 +27,15 @@ _OF_A_CONTAINER: Final = "namespace,pod,container"
 _SECOND: Final = 10**9
 
 
-class _Vector(msgspec.Struct):
-    result: list[dict[str, Any]] = []
+class _Sample(ApiStruct):
+    value: tuple[float, str]
 
 
-class _Count(msgspec.Struct):
+class _Vector(ApiStruct):
+    result: list[_Sample] = msgspec.field(default_factory=list)
+
+
+class _Count(ApiStruct):
     data: _Vector = msgspec.field(default_factory=_Vector)
 
 
@@ -80,10 +86,15 @@ async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
     """How many series there are at the end of a question's time."""
     found = await queries.at_one_moment(QueryPrometheus(query=f"count({question.query})", end=question.end))
     try:
-        result = msgspec.json.decode(found, type=_Count).data.result
-        return int(result[0]["value"][1]) if result else 0
-    except (msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError) as error:
+        result = read_json(found, _Count).data.result
+    except UnreadableError as error:
         raise InputError(f"not a Prometheus answer: {error}") from None
+    if not result:
+        return 0
+    count = integer(result[0].value[1])
+    if count is None:
+        raise InputError(f"not a Prometheus answer: {shortened(result[0].value[1])} is no count")
+    return count
 
 
 def _quoted(text: str) -> str:

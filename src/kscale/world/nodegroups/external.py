@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices, Prices
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.core import Node, NodeSpec
 from kscale.objects.durations import parse_duration
 from kscale.objects.meta import ObjectMeta
@@ -25,7 +25,7 @@ from kscale.objects.nodegroup import (
     NodeTemplate,
     ProviderError,
 )
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, instance_id_of
 from kscale.objects.protobuf.messages import ENTRY_KEY
 from kscale.snapshot.yaml_documents import only_document
 from kscale.world.nodegroups.external_messages import (
@@ -56,7 +56,7 @@ _STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistere
 def read_config(path: str) -> dict[str, str]:
     """``--cloud-config``: ``address``, ``key``, ``cert``, ``cacert``, ``grpc_timeout``. Raises InputError."""
     try:
-        found = only_document(Path(path).read_bytes(), path)
+        found = only_document(read_file(path), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path)) from None
     if not isinstance(found, dict):
@@ -248,7 +248,7 @@ class ExternalGroups(Provider):
         options: tuple[NodeGroupOptions | None, str | None],
     ) -> NodeGroup:
         group: str = told.id
-        size, size_error = self._told(lambda: int(self._call("NodeGroupTargetSize", id=group).targetSize))
+        size, size_error = self._told(lambda: self._call("NodeGroupTargetSize", id=group).targetSize)
         template, template_error = self._told(lambda: self._template(group))
         return NodeGroup(
             id=group,
@@ -366,7 +366,7 @@ def _price(answer: Any) -> float | ApiError:
 
 def _unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]) -> list[Node]:
     """The machines that should register and have no node, as upstream's nodes that stand for them (``FakeNode``)."""
-    registered = {node.spec.provider_id for node in nodes}
+    registered = {*map(instance_id_of, nodes)}
     return [
         Node(metadata=ObjectMeta(name=id_, annotations=_STANDS_FOR), spec=NodeSpec(provider_id=id_))
         for told in instances.values()
@@ -380,6 +380,6 @@ def _credentials(grpc: Any, config: Mapping[str, str]) -> Any:
         return None
     return grpc.ssl_channel_credentials(
         root_certificates=read_certificates(config["cacert"]),
-        private_key=Path(config["key"]).read_bytes(),
-        certificate_chain=Path(config["cert"]).read_bytes(),
+        private_key=read_file(config["key"]),
+        certificate_chain=read_file(config["cert"]),
     )

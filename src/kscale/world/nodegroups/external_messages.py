@@ -196,7 +196,8 @@ def _time(question: GetPrices) -> dict[str, dict[str, int]]:
 
 
 def _moment(sent: Any) -> Moment:
-    return int(sent.seconds) * SECOND + int(sent.nanos)
+    moment: Moment = sent.seconds * SECOND + sent.nanos
+    return moment
 
 
 def options_from(sent: Any) -> NodeGroupOptions:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices
 from kscale.effects.answers import ANSWERS
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
 from kscale.objects.protobuf.messages import ENTRY_KEY
@@ -82,9 +82,9 @@ class ExternalServer(RpcServer):
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         host = address.rpartition(":")[0]
         if cert:
-            pair = (Path(key).read_bytes(), Path(cert).read_bytes())
+            pair = (read_file(key), read_file(cert))
             credentials = grpc.ssl_server_credentials(
-                [pair], root_certificates=Path(cacert).read_bytes(), require_client_auth=True
+                [pair], root_certificates=read_file(cacert), require_client_auth=True
             )
             port = self._server.add_secure_port(address, credentials)
         else:

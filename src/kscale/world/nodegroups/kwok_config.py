@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kscale.errors import InputError, Problem
+from kscale.objects.base import shortened
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.yaml_documents import only_document
+from kscale.world.server_data import integer
 
 __all__ = [
     "FAKE",
@@ -69,13 +71,13 @@ def read_kwok_config(text: str) -> KwokConfig:
         )
     templates = ""
     if source == "configmap":
-        held = data.get("configmap")
+        held = _section(data, "configmap")
         if not held:
             raise InputError(f"please specify a value for 'configmap' in kwok config {_UNDEFINED}")
         templates = str(held.get("name") or "")
         if not templates:
             raise InputError(f"please specify 'configmap.name' in kwok config {_UNDEFINED}")
-    groups = data.get("nodegroups")
+    groups = _section(data, "nodegroups")
     if not groups:
         raise InputError(f"please specify a value for 'nodegroups' in kwok config {_UNDEFINED}")
     label, annotation = str(groups.get("fromNodeLabelKey") or ""), str(groups.get("fromNodeAnnotationKey") or "")
@@ -84,8 +86,8 @@ def read_kwok_config(text: str) -> KwokConfig:
         raise InputError(f"{either} in kwok provider config {_UNDEFINED}")
     if label and annotation:
         raise InputError(f"{either} in kwok provider config (you can't use both)")
-    nodes = data.get("nodes") or {}
-    gpu = nodes.get("gpuConfig")
+    nodes = _section(data, "nodes")
+    gpu = _section(nodes, "gpuConfig") if nodes.get("gpuConfig") is not None else None
     if gpu is not None and not (gpu.get("gpuLabelKey") and gpu.get("availableGPUTypes")):
         raise InputError("nodes.gpuConfig.gpuLabelKey or file.nodes.gpuConfig.availableGPUTypes is empty")
     return KwokConfig(
@@ -96,6 +98,14 @@ def read_kwok_config(text: str) -> KwokConfig:
         gpu_label="" if gpu is None else str(gpu["gpuLabelKey"]),
         gpu_types=() if gpu is None else tuple(map(str, gpu["availableGPUTypes"])),
     )
+
+
+def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """A map of settings; empty without. Raises InputError."""
+    section = data.get(name)
+    if not isinstance(section, dict | None):
+        raise InputError(f"a map of settings is expected in '{name}' of kwok config")
+    return section or {}
 
 
 def read_nodes(text: str) -> list[Node]:
@@ -150,12 +160,11 @@ def _count(node: Node, key: str, default: int) -> int:
     text = (node.metadata.annotations or {}).get(key)
     if text is None:
         return default
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(
-            Problem(f"{text!r} is not an integer", object=f"Node {node.name}", field=f"metadata.annotations[{key}]")
-        ) from None
+    count = integer(text)
+    if count is None:
+        what = f"{shortened(text)!r} is not an integer"
+        raise InputError(Problem(what, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
+    return count
 
 
 def _template(node: Node, config: KwokConfig) -> Node:

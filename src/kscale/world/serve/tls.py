@@ -7,10 +7,10 @@ import logging
 import os
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.world.certificates import load_pair
 
 __all__ = ["ReloadingContext"]
@@ -110,6 +110,6 @@ class ReloadingContext:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_file(path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path)) from None

@@ -128,6 +128,7 @@ class SimulatedCloud(Provider):
         pool.count(self._time.now)
         for machine in going:
             pool.target -= 1
+            pool.removed += machine.error is None
             machine.state = "deleting"
             takes = self._draws.duration(pool.times.deletion, "deletion", machine.name)
             self._later(takes, machine, pool, self._gone)
@@ -160,6 +161,7 @@ class SimulatedCloud(Provider):
         pool = next(pool for pool in self.pools.values() if node in pool.machines)
         machine = pool.machines[node]
         replaced = machine.state != "deleting"
+        pool.lost += replaced
         self._gone(pool, machine)
         if replaced:
             self._begin(pool)
@@ -182,7 +184,9 @@ class SimulatedCloud(Provider):
             return
         if not boots:
             self._booted(pool, machine)
-        elif not self._draws.happens(pool.times.failures, "failure", machine.name):
+            return
+        pool.added += 1
+        if not self._draws.happens(pool.times.failures, "failure", machine.name):
             takes = after + self._draws.duration(pool.times.boot, "boot", machine.name)
             self._later(takes, machine, pool, self._booted)
 

@@ -53,7 +53,8 @@ class Machine(msgspec.Struct, kw_only=True):
 
 class Pool(msgspec.Struct, kw_only=True):
     """A group and its machines by name. ``paid``: nanoseconds of machines up to ``counted``; ``made``: so many there
-    ever were; ``exists`` False: nobody has made it yet."""
+    ever were; ``exists`` False: nobody has made it yet. ``added``, ``removed``, ``lost``: machines that were asked for
+    (or came in place of a lost one), told to go, and lost since the group is there."""
 
     group: NodeGroup
     times: GroupTimes
@@ -64,6 +65,9 @@ class Pool(msgspec.Struct, kw_only=True):
     upcoming: bool = False
     made: int = 0
     paid: int = 0
+    added: int = 0
+    removed: int = 0
+    lost: int = 0
 
     @property
     def billed(self) -> int:

@@ -11,43 +11,35 @@ from typing import Final
 from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
-from kscale.objects.base import ResourceList
 from kscale.objects.core import (
     Node,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
-    ObjectReference,
     Pod,
 )
-from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference, object_key
-from kscale.objects.node_selectors import compile_node_selector
+from kscale.objects.meta import KubeObject, ObjectMeta, object_key
 from kscale.objects.owners import controller_of
-from kscale.objects.quantity import Quantity
-from kscale.objects.selectors import compile_selector
+from kscale.objects.pod_claims import ephemeral_claims
 from kscale.objects.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
-    PersistentVolumeClaimStatus,
     PersistentVolumeSpec,
     PersistentVolumeStatus,
     StorageClass,
     VolumeNodeAffinity,
     default_storage_class,
 )
+from kscale.objects.volume_binding import AVAILABLE, bind, find_volume, is_bound
 from kscale.objects.volumes import Volume
 from kscale.world.simulated.api_objects import ApiObjects, one_by_one
 from kscale.world.simulated.turns import CONTROLLERS, Turn
 
 __all__ = ["VolumeBinder"]
 
-_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-_AVAILABLE: Final = "Available"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _WAITS: Final = "WaitForFirstConsumer"
 _ZONE: Final = "topology.kubernetes.io/zone"
-_FILESYSTEM: Final = "Filesystem"
-_NONE: Final = Quantity("0")
 
 
 class VolumeBinder:
@@ -83,7 +75,7 @@ class VolumeBinder:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def _claim(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if isinstance(new, PersistentVolumeClaim) and not _is_bound(new):
+        if isinstance(new, PersistentVolumeClaim) and not is_bound(new):
             self._unbound.setdefault(new.key, "")
             self._turn.ask()
         else:
@@ -122,16 +114,16 @@ class VolumeBinder:
         for key in new_volumes:
             volume = self._api.find("PersistentVolume", key)
             if volume is not None and not volume.status.phase:
-                self._api.put(replace(volume, status=replace(volume.status, phase=_AVAILABLE)))
+                self._api.put(replace(volume, status=replace(volume.status, phase=AVAILABLE)))
         begun, self._begun = self._begun, {}
         ended, self._ended = self._ended, {}
         for pod in ended.values():
-            for claim in _ephemeral_claims(pod):
+            for claim in ephemeral_claims(pod):
                 held = self._api.find("PersistentVolumeClaim", claim.key)
                 if held is not None and controller_of(held.metadata) == controller_of(claim.metadata):
                     self._api.remove(held)
         for pod in begun.values():
-            for claim in _ephemeral_claims(pod):
+            for claim in ephemeral_claims(pod):
                 if self._api.find("PersistentVolumeClaim", claim.key) is None:
                     self._api.create(claim)
         for key, node in list(self._unbound.items()):
@@ -145,7 +137,7 @@ class VolumeBinder:
         node: Node | None = self._api.find("Node", node_name) if node_name else None
         if waits and node is None and not claim.spec.volume_name:
             return
-        volume = self._match(claim, node if waits else None)
+        volume = find_volume(claim, self._api.of("PersistentVolume").values(), node if waits else None)
         if volume is None and claim.spec.volume_name:
             return  # it waits for that one
         if volume is None and of_class is not None and of_class.provisioner != _NO_PROVISIONER:
@@ -153,26 +145,10 @@ class VolumeBinder:
         if volume is not None:
             self._put_together(claim, volume)
 
-    def _match(self, claim: PersistentVolumeClaim, node: Node | None) -> PersistentVolume | None:
-        """The smallest volume that will do, the first of equals."""
-        found = [each for each in self._api.of("PersistentVolume").values() if _will_do(each, claim, node)]
-        return min(found, key=lambda each: _storage(each.spec.capacity), default=None)
-
     def _put_together(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        of = claim.metadata
-        holder = ObjectReference(kind=claim.kind, namespace=of.namespace, name=of.name, uid=of.uid, api_version="v1")
-        held = replace(volume.spec, claim_ref=holder)
-        self._api.put(replace(volume, spec=held, status=replace(volume.status, phase="Bound")))
-        annotations = {**(of.annotations or {}), _COMPLETED: "yes"}
-        status = PersistentVolumeClaimStatus(
-            phase="Bound", access_modes=volume.spec.access_modes, capacity=volume.spec.capacity
-        )
-        spec = replace(claim.spec, volume_name=volume.name)
-        self._api.put(replace(claim, metadata=replace(of, annotations=annotations), spec=spec, status=status))
-
-
-def _is_bound(claim: PersistentVolumeClaim) -> bool:
-    return bool(claim.spec.volume_name) and _COMPLETED in (claim.metadata.annotations or {})
+        bound_claim, bound_volume = bind(claim, volume)
+        self._api.put(bound_volume)
+        self._api.put(bound_claim)
 
 
 def _claim_key(pod: Pod, volume: Volume) -> str:
@@ -180,48 +156,6 @@ def _claim_key(pod: Pod, volume: Volume) -> str:
     if volume.persistent_volume_claim is not None:
         return object_key(pod.namespace, volume.persistent_volume_claim.claim_name)
     return object_key(pod.namespace, f"{pod.name}-{volume.name}") if volume.ephemeral is not None else ""
-
-
-def _ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
-    """The claims that a pod has for as long as it is there."""
-    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid, controller=True)
-    return [
-        PersistentVolumeClaim(
-            api_version="v1",
-            kind="PersistentVolumeClaim",
-            metadata=ObjectMeta(name=f"{pod.name}-{each.name}", namespace=pod.namespace, owner_references=[owner]),
-            spec=each.ephemeral.volume_claim_template.spec,
-            status=PersistentVolumeClaimStatus(phase="Pending"),
-        )
-        for each in pod.spec.volumes
-        if each.ephemeral is not None and each.ephemeral.volume_claim_template is not None
-    ]
-
-
-def _storage(amounts: ResourceList | None) -> Quantity:
-    return (amounts or {}).get("storage", _NONE)
-
-
-def _will_do(volume: PersistentVolume, claim: PersistentVolumeClaim, node: Node | None) -> bool:
-    """Whether a claim may have a volume (of a pod on ``node``)."""
-    holder, wanted, offered = volume.spec.claim_ref, claim.spec, volume.spec
-    if wanted.volume_name and wanted.volume_name != volume.name:
-        return False
-    if holder is not None:
-        return (holder.namespace, holder.name) == (claim.namespace, claim.name) and holder.uid in (
-            "",
-            claim.metadata.uid,
-        )
-    reach = offered.node_affinity.required if offered.node_affinity else None
-    return (
-        volume.status.phase == _AVAILABLE
-        and offered.storage_class_name == (wanted.storage_class_name or "")
-        and (offered.volume_mode or _FILESYSTEM) == (wanted.volume_mode or _FILESYSTEM)
-        and set(wanted.access_modes) <= set(offered.access_modes)
-        and (wanted.selector is None or compile_selector(wanted.selector).matches(volume.metadata.labels))
-        and _storage(offered.capacity) >= _storage(wanted.resources.requests)
-        and (node is None or reach is None or compile_node_selector(reach).matches(node.metadata.labels or {}, ""))
-    )
 
 
 def _provisioned(claim: PersistentVolumeClaim, node: Node | None) -> PersistentVolume:
@@ -242,5 +176,5 @@ def _provisioned(claim: PersistentVolumeClaim, node: Node | None) -> PersistentV
             volume_mode=claim.spec.volume_mode,
             node_affinity=near,
         ),
-        status=PersistentVolumeStatus(phase=_AVAILABLE),
+        status=PersistentVolumeStatus(phase=AVAILABLE),
     )

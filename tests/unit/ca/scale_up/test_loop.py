@@ -111,6 +111,31 @@ def test_expendable_pods_take_no_room() -> None:
     assert (again.result, again.existing) == (plan.result, plan.existing)
 
 
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [({"priority": -20}, {}), ({"scheduler_name": "other"}, {"allowed_scheduler_names": ["default-scheduler"]})],
+    ids=["expendable", "of another scheduler"],
+)
+def test_templates_have_none_of_the_pods_that_do_not_count(spec: dict[str, Any], options: dict[str, Any]) -> None:
+    """Upstream takes them out of its snapshot before it makes templates of nodes: ``RunOnce`` of
+    ``static_autoscaler.go``."""
+    agent = pod("agent", 600, 10, spec={"node_name": "n1", **spec}, owner_references=owner("DaemonSet"))
+    cluster = Cluster([machine("n1"), running("r", 500, "n1"), agent, waiting("p", 800)])
+    grows = NodeGroup(id="a", max_size=10, nodes=["n1"])
+    plan = kscale.scale_up(cluster, [grows], now=N0, options=AutoscalingOptions(**options))
+    assert [str(info) for info in plan.scale_ups] == ["{a 1->2 (max: 10)}"]
+    report = kscale.ca.run_once(cluster, [grows], now=N0, options=AutoscalingOptions(**options))
+    assert report.scale_up is not None
+    assert [str(info) for info in report.scale_up.scale_ups] == ["{a 1->2 (max: 10)}"]
+
+
+def test_expendable_pods_of_a_drained_node_need_no_place() -> None:
+    cluster = Cluster([machine("n1"), running("r", 500, "n1"), running("cheap", 500, "n1", priority=-20)])
+    inputs = kscale.ca.ScaleUpInputs(draining=["n1"])
+    plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=inputs)
+    assert plan.lists.drained == 1
+
+
 def test_a_snapshot_does_where_a_cluster_does() -> None:
     options = AutoscalingOptions(salvo_scale_up=True)
     cluster = Cluster([machine("n1"), running("cheap", 900, "n1", priority=-20), waiting("p", 500), waiting("q", 800)])

@@ -12,6 +12,7 @@ from builders import N0, container, node, owner, pod, span, template
 from ca_loops import Cloud, Life
 from kscale import ca
 from kscale.ca.scale_up.status import LIMITED_BY_MAX_NODES_TOTAL, NO_OPTIONS_AVAILABLE, SUCCESSFUL
+from kscale.capacity.scale_down import report_scale_down
 from kscale.effects import Action, ApiError, Moment, WriteStatus
 from kscale.objects.capacity_buffers import CapacityBuffer, CapacityBufferStatus, LocalObjectRef
 from kscale.objects.core import Node, Pod, PodSpec, PodTemplate, PodTemplateSpec
@@ -74,6 +75,27 @@ def told(case: Life) -> list[tuple[str, str, str]]:
         for event in found
         if event.regarding.kind in ("CapacityBuffer", "Pod")
     ]
+
+
+@pytest.mark.parametrize("honoured", [True, False])
+def test_scale_down_alone_leaves_the_nodes_of_buffers(honoured: bool) -> None:
+    cluster = kscale.Cluster([machine("n1"), machine("n2"), machine("n3"), running("p", "n1"), TEMPLATE, buffer(1)])
+    groups = [NodeGroup(id="g", nodes=["n1", "n2", "n3"], template=template(machine("like")))]
+    options = ca.AutoscalingOptions(
+        capacity_buffer_pod_injection_enabled=honoured,
+        scale_down_unneeded_time=timedelta(0),
+        skip_nodes_with_custom_controller_pods=False,
+    )
+    free = ["n3"] if honoured else ["n2", "n3"]
+    assert [item.name for item in kscale.scale_down(cluster, groups, now=N0, options=options).unneeded] == free
+    report, _ = report_scale_down(cluster.snapshot(), groups, now=N0, options=options)
+    assert [item.node for item in report.nodes if item.decision != "stays"] == free
+
+
+def test_release_1_3_knew_no_buffers() -> None:
+    options = ca.AutoscalingOptions.for_profile("legacy", capacity_buffer_pod_injection_enabled=True)
+    with pytest.raises(kscale.InputError, match="capacity_buffer_pod_injection_enabled"):
+        kscale.scale_down(kscale.Cluster([machine("n1")]), [], now=N0, options=options)
 
 
 def test_a_buffer_asks_for_nodes() -> None:

@@ -54,6 +54,7 @@ from kscale.effects import (
     QueryPrometheus,
     Ranking,
     RankOptions,
+    ReadStores,
     Resize,
     Together,
     Wait,
@@ -118,6 +119,7 @@ NOT_IN_LOOPS: Final = {
     PutScale: "done by HPA",
     GetMetric: "asked by HPA and VPA",
     QueryPrometheus: "asked by VPA",
+    ReadStores: "asked by HPA, after slow answers",
     Resize: "done by VPA",
     Within: "of VPA's rounds: nothing in a loop has a context with a deadline",
 }

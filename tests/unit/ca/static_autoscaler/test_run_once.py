@@ -29,7 +29,7 @@ from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import Condition
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
 from kscale.objects.policy import PodDisruptionBudget
 
 MINUTE = span(minutes=1)
@@ -259,6 +259,67 @@ def test_a_machine_that_is_gone_counts_as_deleted() -> None:
     assert case.state.cluster.total.deleted == []
 
 
+def test_a_node_without_csi_node_ends_a_csi_node_aware_loop() -> None:
+    cluster = kscale.load(machine("n1"), machine("n2"), {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {}})
+    options = ca.AutoscalingOptions(enable_csi_node_aware_scheduling=True)
+    text = "failed to initialize ClusterSnapshot: couldn't obtain csi node: csi nodes n2 not found"
+    report = ca.run_once(cluster, [group("g", "n1 n2")], now=N0, options=options)
+    assert report.error is not None
+    assert (report.error.type, report.error.message) == ("internalError", text)
+    assert (report.status, report.scale_up, report.scale_down) == (None, None, None)
+    for decide in (kscale.scale_up, kscale.scale_down):
+        with pytest.raises(ca.AutoscalerError) as failure:
+            decide(cluster, [group("g", "n1 n2")], now=N0, options=options)
+        assert failure.value.message == text
+    assert ca.run_once(cluster, [group("g", "n1 n2")], now=N0).error is None
+
+
+def test_upcoming_nodes_need_no_csi_node() -> None:
+    csi_node = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {}}
+    cluster = kscale.load(machine("n1"), csi_node, running("r", 900, "n1"), waiting("p", 500))
+    options = ca.AutoscalingOptions(enable_csi_node_aware_scheduling=True)
+    groups = [group("g", "n1", target_size=1)]
+    first = ca.run_once(cluster, groups, now=N0, options=options)
+    second = ca.run_once(cluster, first.groups, now=N0 + MINUTE, options=options, state=first.state)
+    assert second.error is None
+    assert second.scale_up is not None
+    assert second.scale_up.upcoming == {"g": 1}
+
+
+def without_provider_id(name: str) -> Node:
+    made = machine(name)
+    return replace(made, spec=replace(made.spec, provider_id=""))
+
+
+def test_nodes_without_provider_id_have_registered() -> None:
+    nodes = [without_provider_id("n1"), without_provider_id("n2")]
+    cluster = kscale.Cluster([*nodes, running("a", 900, "n1"), running("b", 900, "n2")])
+    groups, state = [group("g", "n1 n2")], None
+    for minutes in (0, 8, 16, 24):
+        report = ca.run_once(cluster, groups, now=N0 + minutes * MINUTE, state=state)
+        state = report.state
+        assert [each for each in report.actions if isinstance(each, DeleteNodes)] == []
+        assert (state.cluster.unregistered, state.cluster.readiness["g"].unregistered) == ({}, [])
+
+
+def test_an_instance_that_no_node_has_is_unregistered_beside_nodes_without_provider_id() -> None:
+    cluster = kscale.Cluster([without_provider_id("n1"), running("a", 900, "n1")])
+    groups = [group("g", "n1", unregistered_instances=["i-2"], target_size=2)]
+    first = ca.run_once(cluster, groups, now=N0)
+    later = ca.run_once(cluster, groups, now=N0 + 16 * MINUTE, state=first.state)
+    assert [each.nodes for each in later.actions if isinstance(each, DeleteNodes)] == [("i-2",)]
+
+
+def test_all_registered_nodes_of_a_zero_or_max_group_go_with_or_without_provider_id() -> None:
+    options = NodeGroupOptions(zero_or_max_node_scaling=True)
+    for of in (machine, without_provider_id):
+        cluster = kscale.Cluster([machine("keep"), running("a", 900, "keep"), of("t0"), of("t1"), of("t2")])
+        groups = [group("g", "keep", 1), group("tpu", "t0 t1 t2", target_size=4, options=options)]
+        first = kscale.scale_down(cluster, groups, now=N0)
+        plan = kscale.scale_down(cluster, groups, now=N0 + 11 * MINUTE, state=first.state)
+        assert plan.delete_empty == ["t0", "t1", "t2"]
+
+
 def test_deletions_under_way_are_in_the_state() -> None:
     case = life([group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
     case.loop(N0)
@@ -325,6 +386,8 @@ def test_estimates_are_counted() -> None:
     assert functions.count("scaleUp:estimate") == 2
     assert functions.index("scaleUp:buildPodEquivalenceGroups") < functions.index("scaleUp:estimate")
     assert [each.value for each in found if each.name.endswith("overflowing_controllers_count")] == [0]
+    skipped = [(each.value, each.labels) for each in found if each.name.endswith("skipped_pods_count")]
+    assert skipped == [(0, {"requestor": "filter-out-pod-list-processor"})]
 
 
 def test_pods_that_no_cache_has_room_for_are_counted() -> None:

@@ -1,13 +1,40 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 namespace kscale {
 
-constexpr int kMaxJsonDepth = 1000;
+// Objects and arrays that are open at some place of a text: only what is deeper than most texts ever are is on the heap.
+class OpenBrackets {
+ public:
+  bool empty() const { return depth_ == 0; }
+  std::size_t depth() const { return depth_; }
+  char last() const { return depth_ <= kFew ? few_[depth_ - 1] : more_.back(); }
+  void push(char close) {
+    if (depth_ < kFew) {
+      few_[depth_] = close;
+    } else {
+      more_.push_back(close);
+    }
+    ++depth_;
+  }
+  void pop() {
+    if (depth_ > kFew) more_.pop_back();
+    --depth_;
+  }
+
+ private:
+  static constexpr std::size_t kFew = 1000;
+  char few_[kFew];
+  std::vector<char> more_;
+  std::size_t depth_ = 0;
+};
 
 // A reader of JSON text. Every function returns false on a syntax error, and then the position means nothing.
 struct JsonReader {
@@ -123,7 +150,7 @@ struct JsonReader {
     }
   }
 
-  // Any value, leading space included; without recursion.
+  // Any value, leading space included; without recursion, however deep it is.
   bool skip() {
     return skip([](const char*, const char*) {});
   }
@@ -131,19 +158,25 @@ struct JsonReader {
   // The same; `seen(begin, end)` is called for each value in it that is neither an object nor an array.
   template <typename Seen>
   bool skip(Seen&& seen) {
-    char stack[kMaxJsonDepth];
-    int depth = 0;
+    std::size_t deepest = 0;
+    return skip(seen, deepest);
+  }
+
+  // The same; `deepest` is raised to the number of brackets that were open at once.
+  template <typename Seen>
+  bool skip(Seen&& seen, std::size_t& deepest) {
+    OpenBrackets open;
     std::string_view text;
     bool escaped;
     for (;;) {
       space();
       if (p == end) return false;
       if (*p == '{' || *p == '[') {
-        if (depth == kMaxJsonDepth) return false;
         const char close = *p == '{' ? '}' : ']';
         ++p;
+        deepest = std::max(deepest, open.depth() + 1);
         if (!peek(close)) {
-          stack[depth++] = close;
+          open.push(close);
           if (close == '}' && !(eat('"') && string(text, escaped) && eat(':'))) return false;
           continue;
         }
@@ -154,17 +187,17 @@ struct JsonReader {
         seen(begin, p);
       }
       for (;;) {  // after a value
-        if (depth == 0) return true;
+        if (open.empty()) return true;
         space();
         if (p == end) return false;
         if (*p == ',') {
           ++p;
-          if (stack[depth - 1] == '}' && !(eat('"') && string(text, escaped) && eat(':'))) return false;
+          if (open.last() == '}' && !(eat('"') && string(text, escaped) && eat(':'))) return false;
           break;
         }
-        if (*p != stack[depth - 1]) return false;
+        if (*p != open.last()) return false;
         ++p;
-        --depth;
+        open.pop();
       }
     }
   }

@@ -106,6 +106,8 @@ class Actuator:
             marked = yield from mark_nodes(
                 p, [node for bucket in buckets for node in bucket.nodes], self._options, self._past_latencies
             )
+            for warning in marked.warnings:
+                self.tracker.warn(warning)
             if marked.error is not None:
                 return StartedDeletion(result="ScaleDownError", nodes=reported, error=marked.error.record)
             for bucket in buckets:

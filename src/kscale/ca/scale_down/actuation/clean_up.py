@@ -12,7 +12,7 @@ from kscale.ca.nodes import is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.results import NODE_DELETE_OK, NodeDeleteResult
-from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted
+from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted, release_warning
 from kscale.effects import Emit, Observe, Progress, StepsOf
 from kscale.objects.core import Node
 from kscale.objects.resource import ResourceSlice
@@ -47,7 +47,9 @@ class Ending:
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
         yield from p.emit(node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
-        yield from clean_to_be_deleted(p, node, uncordon=self._options.cordon_node_before_terminating)
+        kept, _ = yield from clean_to_be_deleted(p, node, uncordon=self._options.cordon_node_before_terminating)
+        if kept is not None:
+            self.tracker.warn(release_warning(node, kept))
         self.tracker.end_deletion(group, node.metadata.name, result, p.now)
 
     def succeeded(

@@ -6,12 +6,13 @@ from typing import Final
 
 from kscale.ca.errors import API_CALL_ERROR, AutoscalerError
 from kscale.effects import SECOND, Get, Progress, StepsOf, Wait
+from kscale.effects.moments import OtherDuration
 from kscale.objects.core import Node
 
 __all__ = ["DELAY_DELETION_ANNOTATION_PREFIX", "wait_for_delay_deletion"]
 
 DELAY_DELETION_ANNOTATION_PREFIX: Final = "delay-deletion.cluster-autoscaler.kubernetes.io/"
-POLL_INTERVAL: Final = 5 * SECOND
+POLL_INTERVAL: Final[OtherDuration] = 5 * SECOND
 
 
 def wait_for_delay_deletion(p: Progress, node: Node, timeout: int) -> StepsOf[Get | Wait, AutoscalerError | None]:

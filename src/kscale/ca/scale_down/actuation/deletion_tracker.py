@@ -49,7 +49,16 @@ class NodeDeletionTracker:
     ``known``: what is under way already.
     """
 
-    __slots__ = ("_deletions", "_drained", "_empty", "_evictions", "_evictions_ttl", "_registered", "_results")
+    __slots__ = (
+        "_deletions",
+        "_drained",
+        "_empty",
+        "_evictions",
+        "_evictions_ttl",
+        "_registered",
+        "_results",
+        "_warnings",
+    )
 
     def __init__(self, evictions_ttl: int = 0, known: Deletions | None = None) -> None:
         self._evictions_ttl = evictions_ttl
@@ -59,10 +68,20 @@ class NodeDeletionTracker:
         self._evictions: list[tuple[Moment, Pod]] = []
         self._results: list[tuple[Moment, str, NodeDeleteResult]] = []
         self._registered: list[RegisteredChange] = []
+        self._warnings: list[str] = []
         if known is not None:
             for nodes, drain in ((known.empty, False), (known.drained, True)):
                 for node, group in nodes.items():
                     self.start_deletion(group, node, drain=drain)
+
+    def warn(self, text: str) -> None:
+        """Remember what is to be logged: deletions go on beside the loops."""
+        self._warnings.append(text)
+
+    def take_warnings(self) -> list[str]:
+        """Return what is to be logged since this was last called."""
+        taken, self._warnings = self._warnings, []
+        return taken
 
     def start_deletion(self, group: str, node: str, *, drain: bool) -> None:
         """A deletion begins."""

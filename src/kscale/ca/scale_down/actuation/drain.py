@@ -30,6 +30,7 @@ from kscale.effects import (
     Wait,
     duration,
 )
+from kscale.effects.moments import OtherDuration
 from kscale.objects.core import Pod
 
 __all__ = ["Drain", "Draining", "Evictor"]
@@ -37,9 +38,9 @@ __all__ = ["Drain", "Draining", "Evictor"]
 Draining = Evict | Delete | Get | Wait | Together | Emit | Observe
 """What draining a node asks for."""
 
-EVICTION_RETRY_TIME: Final = 10 * SECOND
-POD_EVICTION_HEADROOM: Final = 30 * SECOND
-POLL_INTERVAL: Final = 5 * SECOND
+EVICTION_RETRY_TIME: Final[OtherDuration] = 10 * SECOND
+POD_EVICTION_HEADROOM: Final[OtherDuration] = 30 * SECOND
+POLL_INTERVAL: Final[OtherDuration] = 5 * SECOND
 DEFAULT_GRACE_PERIOD: Final = 30
 
 

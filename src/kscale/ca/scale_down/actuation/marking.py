@@ -11,7 +11,12 @@ import msgspec
 from kscale.ca.errors import API_CALL_ERROR, AutoscalerError
 from kscale.ca.event_subjects import node_event
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted, mark_to_be_deleted
+from kscale.ca.scale_down.actuation.tainting import (
+    Writing,
+    clean_to_be_deleted,
+    mark_to_be_deleted,
+    release_warning,
+)
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies, UpdateLatencyTracker
 from kscale.effects import ApiError, Emit, Moment, Progress, StepsOf, Together, duration
 from kscale.objects.core import Node
@@ -26,10 +31,11 @@ MAX_CONCURRENT_NODES_TAINTING: Final = 5
 
 class Marked(msgspec.Struct, kw_only=True, frozen=True):
     """How many nanoseconds it takes until the taints are known everywhere; ``error``: one could not be set, and none
-    is."""
+    is, but for what ``warnings`` say."""
 
     delay: int
     error: AutoscalerError | None = None
+    warnings: list[str] = []
 
 
 def mark_nodes(
@@ -38,43 +44,50 @@ def mark_nodes(
     """Taints nodes, five at a time. If one cannot be, the others lose the taint again (and any cordon)."""
     delay = duration(options.node_delete_delay_after_taint)
     if not options.dynamic_node_delete_delay_after_taint_enabled:
-        error = yield from _mark_all(p, nodes, options, None)
-        return Marked(delay=delay, error=error)
+        error, warnings = yield from _mark_all(p, nodes, options, None)
+        return Marked(delay=delay, error=error, warnings=warnings)
     tracker = UpdateLatencyTracker()
-    error, latency = yield from p.together([partial(_marking, nodes, options, tracker), tracker.follow])
+    (error, warnings), latency = yield from p.together([partial(_marking, nodes, options, tracker), tracker.follow])
     if latency is None:
-        return Marked(delay=delay, error=error)
-    return Marked(delay=past.delay_after(latency, p.now), error=error)
+        return Marked(delay=delay, error=error, warnings=warnings)
+    return Marked(delay=past.delay_after(latency, p.now), error=error, warnings=warnings)
+
+
+_Failure = tuple[AutoscalerError | None, list[str]]
+"""Why nodes could not be marked, and what is logged of those that keep their taint."""
 
 
 def _marking(
     nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker, now: Moment
-) -> StepsOf[Marking, AutoscalerError | None]:
+) -> StepsOf[Marking, _Failure]:
     tracker.started.update((node.metadata.name, now) for node in nodes)
-    error = yield from _mark_all(Progress(now), nodes, options, tracker)
+    error, warnings = yield from _mark_all(Progress(now), nodes, options, tracker)
     if error is None:
         tracker.wait_for_all()
-    return error
+    return error, warnings
 
 
 def _mark_all(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
-) -> StepsOf[Marking, AutoscalerError | None]:
+) -> StepsOf[Marking, _Failure]:
     found: list[ApiError | None] = yield from p.together(
         [partial(_mark, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
     )
     failed = [(node, error) for node, error in zip(nodes, found, strict=True) if error is not None]
     if not failed:
-        return None
+        return None, []
     if tracker is not None:
         tracker.stop()
     # The second event of each failure: upstream tells of it where it happens and where it is counted.
     for node, error in failed:
         yield from _say_failed(p, node, error)
+    warnings = []
     for node, result in zip(nodes, found, strict=True):
         if result is None:
-            yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
-    return AutoscalerError(API_CALL_ERROR, f"couldn't taint {len(failed)} nodes with ToBeDeleted")
+            kept, _ = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
+            if kept is not None:
+                warnings.append(release_warning(node, kept))
+    return AutoscalerError(API_CALL_ERROR, f"couldn't taint {len(failed)} nodes with ToBeDeleted"), warnings
 
 
 def _mark(node: Node, options: AutoscalingOptions, now: Moment) -> StepsOf[Writing | Emit, ApiError | None]:

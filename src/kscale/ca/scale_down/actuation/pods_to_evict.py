@@ -7,17 +7,16 @@ from typing import Final
 
 from kscale.objects.core import Pod
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_annotations import CAPACITY_BUFFER_FAKE_POD, ENABLE_DS_EVICTION, FAKE_POD, pod_annotation
 
-__all__ = ["ENABLE_DS_EVICTION", "is_fake_pod", "pods_to_evict"]
+__all__ = ["is_fake_pod", "pods_to_evict"]
 
-ENABLE_DS_EVICTION: Final = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
-_FAKE: Final = (("podtype", "fakepod"), ("podType", "capacityBufferFakePod"))
+_FAKE: Final = ((FAKE_POD, "fakepod"), (CAPACITY_BUFFER_FAKE_POD, "capacityBufferFakePod"))
 
 
 def is_fake_pod(pod: Pod) -> bool:
     """A pod that the autoscaler made up: for proactive scale-up, or for a capacity buffer."""
-    annotations = pod.metadata.annotations or {}
-    return any(annotations.get(key) == value for key, value in _FAKE)
+    return any(pod_annotation(pod, key) == value for key, value in _FAKE)
 
 
 def pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[list[Pod], list[Pod]]:
@@ -37,5 +36,5 @@ def pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[list
 
 
 def _evicts(pod: Pod, default: bool) -> bool:
-    said = (pod.metadata.annotations or {}).get(ENABLE_DS_EVICTION)
+    said = pod_annotation(pod, ENABLE_DS_EVICTION)
     return default if said is None else said == "true"

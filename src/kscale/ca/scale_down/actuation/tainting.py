@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
 from kscale.effects import SECOND, ApiError, Get, Moment, Patch, Progress, StepsOf, Wait
+from kscale.effects.moments import OtherDuration
 from kscale.objects.core import Node, Taint
 from kscale.objects.decode import to_dict
 
@@ -16,10 +17,11 @@ __all__ = [
     "clean_to_be_deleted",
     "mark_deletion_candidate",
     "mark_to_be_deleted",
+    "release_warning",
 ]
 
-RETRY_DEADLINE: Final = 5 * SECOND
-CONFLICT_RETRY_INTERVAL: Final = 3 * SECOND // 4
+RETRY_DEADLINE: Final[OtherDuration] = 5 * SECOND
+CONFLICT_RETRY_INTERVAL: Final[OtherDuration] = 3 * SECOND // 4
 
 Writing = Get | Patch | Wait
 """What changing a node's taints asks for."""
@@ -38,6 +40,19 @@ def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[Writ
 def clean_to_be_deleted(p: Progress, node: Node, *, uncordon: bool) -> StepsOf[Writing, tuple[ApiError | None, bool]]:
     """Takes it away, and with it any cordon, whoever set it. Tells of an error and whether anything changed."""
     return (yield from _change(p, node, _without((TO_BE_DELETED_TAINT,)), False if uncordon else None))
+
+
+def release_warning(node: Node, error: ApiError) -> str:
+    """Return what upstream logs of a node whose taint could not be taken away (``CleanTaints``)."""
+    name = node.metadata.name
+    unread = _unread(name)
+    if error.message.startswith(unread):
+        return f"Error while removing {TO_BE_DELETED_TAINT} taints from node {name}: {error.message[len(unread) :]}"
+    return f"Error while releasing {TO_BE_DELETED_TAINT} taints on node {name}: {error.message}"
+
+
+def _unread(name: str) -> str:
+    return f"failed to get node {name}: "
 
 
 def mark_deletion_candidate(p: Progress, node: Node) -> StepsOf[Writing, ApiError | None]:
@@ -96,7 +111,7 @@ def _change(
         fresh = True
         outcome = yield from p.act(Get(kind="Node", name=node.metadata.name))
         if outcome.error is not None:
-            text = f"failed to get node {node.metadata.name}: {outcome.error.message}"
+            text = f"{_unread(node.metadata.name)}{outcome.error.message}"
             return ApiError(text, reason=outcome.error.reason), False
         known = outcome.value
 

@@ -6,12 +6,13 @@ from typing import Final
 
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
 from kscale.effects import SECOND, Get, Moment, Progress, StepsOf, Wait
+from kscale.effects.moments import OtherDuration
 
 __all__ = ["PastLatencies", "UpdateLatencyTracker"]
 
-POLL_INTERVAL: Final = SECOND // 20
-TIMEOUT: Final = 30 * SECOND
-KEPT_FOR: Final = 3600 * SECOND
+POLL_INTERVAL: Final[OtherDuration] = SECOND // 20
+TIMEOUT: Final[OtherDuration] = 30 * SECOND
+KEPT_FOR: Final[OtherDuration] = 3600 * SECOND
 
 
 class UpdateLatencyTracker:

@@ -23,8 +23,6 @@ from kscale.ca.scale_down.drainability.rules import (
     system,
     terminal,
 )
-from kscale.ca.scale_down.drainability.rules.local_storage import SAFE_TO_EVICT_LOCAL_VOLUMES
-from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
 from kscale.ca.scale_down.drainability.status import (
     BLOCK_DRAIN,
     DRAIN_OK,
@@ -37,12 +35,8 @@ from kscale.ca.scale_down.drainability.status import (
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.effects import Moment, moment
 from kscale.objects.core import Pod
-from kscale.objects.owners import (
-    CONFIG_MIRROR_ANNOTATION,
-    DAEMONSET_POD_ANNOTATION,
-    controller_of,
-    is_daemonset_pod,
-)
+from kscale.objects.owners import controller_of, is_daemonset_pod
+from kscale.objects.pod_annotations import READ_ANNOTATIONS
 
 __all__ = ["DrainJudge", "PodsToMove", "default_rules", "drain_status", "drainability", "pods_to_move"]
 
@@ -166,9 +160,6 @@ class DrainJudge:
         return _gather(pods, self.status)
 
 
-_ANNOTATIONS = (CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION, SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES)
-
-
 def _kind(pod: Pod) -> tuple[object, ...] | None:
     """Everything that the default rules but the last read of a pod; None where that includes a time."""
     metadata, spec = pod.metadata, pod.spec
@@ -179,7 +170,7 @@ def _kind(pod: Pod) -> tuple[object, ...] | None:
     return (
         metadata.namespace,
         None if owner is None else (owner.api_version, owner.kind, owner.name),
-        tuple(map(annotations.get, _ANNOTATIONS)) if annotations else None,
+        tuple(map(annotations.get, READ_ANNOTATIONS)) if annotations else None,
         tuple(volume.name for volume in spec.volumes if local_storage.is_local(volume)) if spec.volumes else None,
         pod.status.phase,
         spec.restart_policy,

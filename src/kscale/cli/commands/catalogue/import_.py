@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kscale.capacity.catalogue.overhead import Overhead
+from kscale.cli.catalogues import warn_of_left_out
 from kscale.cli.commands.catalogue.views import catalogue_table
 from kscale.cli.output import Answer, Show, View
 
@@ -31,21 +32,23 @@ def command(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The machines of a cloud, in one of the forms below.")],
     *,
     name: Annotated[
-        str | None, typer.Option("--name", help="What it is called from now on; the default is the file's name.")
+        str | None, typer.Option("--name", help="Name of the imported catalogue; the default is the file's name.")
     ] = None,
     prices: Annotated[
-        list[str] | None, typer.Option("--prices", metavar="FILE", help="Prices that go on top. Repeatable.")
+        list[str] | None,
+        typer.Option("--prices", metavar="FILE", help="File with prices that replace those in FILE. Repeatable."),
     ] = None,
     overhead: Annotated[
         Overhead | None,
         typer.Option(
             "--overhead",
-            help="What is kept of each machine where FILE does not say what pods may use: the formula of a managed "
-            "Kubernetes. The default is that of the cloud whose form FILE has.",
+            help="Formula of a managed Kubernetes for the part of each machine that pods cannot use, "
+            "where FILE does not say it. The default is that of the cloud whose form FILE has.",
         ),
     ] = None,
     max_pods: Annotated[
-        int | None, typer.Option("--max-pods", min=1, help="Pods on each node, instead of what FILE says.")
+        int | None,
+        typer.Option("--max-pods", min=1, help="Maximum number of pods on each node, instead of what FILE says."),
     ] = None,
     show: Show,
 ) -> Answer:
@@ -63,8 +66,7 @@ def command(
     called = name or Path(file).name.removesuffix(".gz").rpartition(".")[0] or Path(file).name
     written = keep(catalogue, called)
     found = summary(called, catalogue, str(written))
-    for reason, count in found.left_out.items():
-        show.terminal.warn(f"{count:,} left out: {reason}")
+    warn_of_left_out(catalogue, show.terminal)
     view = View(
         headline=f"Kept {found.types:,} types as {called}: {found.priced:,} have a price, {found.spot:,} one of spot.",
         tables=[catalogue_table([found])],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kscale.cli.catalogues import catalogue_of
 from kscale.cli.output import Answer, Column, Show, Table, View
 
 if TYPE_CHECKING:
@@ -20,17 +21,20 @@ def command(
     instance_type: Annotated[
         list[str] | None,
         typer.Option(
-            "--instance-type", metavar="NAME|GLOB", help="Only these: 'm5*' is all that begin so. Repeatable."
+            "--instance-type",
+            metavar="NAME|GLOB",
+            help="Show only these instance types: 'm5*' is all that begin so. Repeatable.",
         ),
     ] = None,
-    region: Annotated[str, typer.Option("--region", help="Whose prices; the default is the first a type has.")] = "",
-    show: Show,  # noqa: ARG001  # every command has it: -o
+    region: Annotated[
+        str, typer.Option("--region", help="Region whose prices are shown; the default is the first that a type has.")
+    ] = "",
+    show: Show,
 ) -> Answer:
     """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs."""
-    from kscale.capacity.catalogue import read_catalogue
     from kscale.capacity.catalogue.records import InstanceTypeList, rows
 
-    types = read_catalogue(catalogue)
+    types = catalogue_of(catalogue, show.terminal)
     types.check_region(region)
     chosen = types.select(instance_type) if instance_type else list(types.values())
     report = InstanceTypeList(catalogue=types.source, region=region, types=rows(chosen, region))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kscale.capacity.catalogue.records import CatalogueSummary
+from kscale.capacity.catalogue.records import CatalogueSummary, DamagedCatalogue
 from kscale.cli.output import Column, Table
 
-__all__ = ["catalogue_table"]
+__all__ = ["catalogue_table", "damaged_table"]
 
 _COLUMNS = (
     Column("CATALOGUE"),
@@ -25,3 +25,8 @@ def catalogue_table(catalogues: Sequence[CatalogueSummary]) -> Table:
         [one.name, one.types, one.priced, one.spot, ", ".join(one.regions), one.file] for one in catalogues
     ]
     return Table(_COLUMNS, rows)
+
+
+def damaged_table(damaged: Sequence[DamagedCatalogue]) -> Table:
+    """Build a row for each catalogue that cannot be read."""
+    return Table((Column("CANNOT BE READ"), Column("BECAUSE")), [[one.name, one.problem] for one in damaged])

@@ -24,10 +24,15 @@ def command(
     image: Image,
     namespace: Namespace = "kube-system",
     cloud_provider: Annotated[
-        str, typer.Option("--cloud-provider", metavar="NAME", help="externalgrpc, kwok or clusterapi.")
+        str, typer.Option("--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok or clusterapi.")
     ] = "externalgrpc",
     cloud_config: Annotated[
-        str, typer.Option("--cloud-config", metavar="SECRET", help="A Secret with the file of that flag, key config.")
+        str,
+        typer.Option(
+            "--cloud-config",
+            metavar="SECRET",
+            help="Secret that holds the cloud provider's configuration file under the key config.",
+        ),
     ] = "",
     replicas: Replicas = 2,
     flag: Flags = None,
@@ -35,7 +40,8 @@ def command(
         bool,
         typer.Option(
             "--monitoring",
-            help="Besides, for the Prometheus operator: where to scrape, and alert rules; a dashboard for Grafana.",
+            help="Also print objects for the Prometheus operator (what to scrape, alert rules) and a "
+            "Grafana dashboard.",
         ),
     ] = False,
     show: ShowObjects,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,15 +15,16 @@ from kscale.cli.command import option_groups
 from kscale.cli.hpa_options import DecisionFlags
 from kscale.cli.output import Format, Show
 from kscale.cli.registry import find
+from kscale.files import read_file, replace_file
 
 __all__ = ["Flags", "Image", "Namespace", "Replicas", "ShowObjects", "own_options", "print_objects"]
 
 Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Where it runs.")]
-Replicas = Annotated[int, typer.Option("--replicas", min=1, help="One leads, the others wait.")]
+Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace in which the program runs.")]
+Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas: one leads, the others wait.")]
 Flags = Annotated[
     list[str] | None,
-    typer.Option("--flag", metavar="--NAME=VALUE", help="Of kscale run with this program. Repeatable."),
+    typer.Option("--flag", metavar="--NAME=VALUE", help="Flag for kscale run with this program. Repeatable."),
 ]
 
 _NO_TLS = "the Deployment mounts no such file, and its probes ask without TLS: patch them with it"
@@ -51,7 +50,9 @@ class ShowObjects(Show):
     directory: Annotated[
         Path | None,
         typer.Option(
-            "--directory", metavar="DIR", help=f"Write a kustomize base instead: {_BASE} and {_OBJECTS} in there."
+            "--directory",
+            metavar="DIR",
+            help=f"Directory for a kustomize base instead of stdout: {_BASE} and {_OBJECTS}.",
         ),
     ] = None
 
@@ -100,28 +101,15 @@ def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Pat
     base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
     file, listed = directory / _BASE, directory / _OBJECTS
     if file.exists():
-        if file.read_bytes() != base.encode():
+        if read_file(file) != base.encode():
             raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
     elif listed.exists():
         raise typer.BadParameter(f"{listed} is there, without the {_BASE} of this command", param_hint="--directory")
     directory.mkdir(parents=True, exist_ok=True)
     # First: without it, objects of a run that was interrupted would be taken for another's.
-    file.write_bytes(base.encode())
-    _write_for_the_owner(listed, _yaml(objects))
+    replace_file(file, base.encode())
+    replace_file(listed, _yaml(objects).encode(), secret=True)  # a Secret may be in it
     show.terminal.note(f"wrote {len(objects)} objects to {listed}")
-
-
-def _write_for_the_owner(file: Path, text: str) -> None:
-    """Puts a file with this text in the place of what is there. A Secret may be in it: nobody else may read it,
-    whatever the mode of what was there."""
-    handle, new = mkstemp(dir=file.parent, prefix=f".{file.name}.")  # with mode 0600
-    try:
-        with open(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.replace(new, file)
-    except BaseException:
-        os.unlink(new)
-        raise
 
 
 def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:

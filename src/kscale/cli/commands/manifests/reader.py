@@ -13,7 +13,9 @@ __all__ = ["command"]
 
 def command(
     *,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where the account is.")] = "kube-system",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="Namespace of the service account.")
+    ] = "kube-system",
     show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for an account that may read what --context asks for, and nothing else.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Annotated
 
 import typer
@@ -15,13 +16,13 @@ def command(
     *,
     image: Image,
     namespace: Namespace = "kube-system",
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="All of them answer.")] = 1,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas; all of them answer.")] = 1,
     tls_secret: Annotated[
         str,
         typer.Option(
             "--tls-secret",
             metavar="NAME",
-            help="With serverCert.pem, serverKey.pem and caCert.pem, as upstream's script makes it.",
+            help="Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.",
         ),
     ] = "vpa-tls-certs",
     cert_manager: Annotated[
@@ -32,6 +33,14 @@ def command(
         bool,
         typer.Option("--self-signed", help="Make an authority and a certificate now, good for ten years."),
     ] = False,
+    api_server_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--api-server-network",
+            metavar="CIDR",
+            help="Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.",
+        ),
+    ] = None,
     flag: Flags = None,
     show: ShowObjects,
 ) -> None:
@@ -44,6 +53,7 @@ def command(
 
     if cert_manager and self_signed:
         raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
+    callers = [_network(text) for text in api_server_network or ()]
     flags = flag or ()
     options = own_options("vpa-admission", flags, status_lease_namespace=namespace)
     objects = admission_manifests(
@@ -54,6 +64,7 @@ def command(
         replicas=replicas,
         secret=tls_secret,
         keys="cert-manager" if cert_manager else "upstream",
+        callers=callers,
     )
     if self_signed:
         from datetime import UTC, datetime
@@ -63,3 +74,10 @@ def command(
         pair = self_signed_pair(f"{webhook_service(options)}.{namespace}.svc", datetime.now(UTC))
         objects.insert(0, secret_of(pair, tls_secret, namespace))
     print_objects(show, objects)
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--api-server-network") from None

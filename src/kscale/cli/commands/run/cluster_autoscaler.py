@@ -8,15 +8,15 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kscale.cli.cluster_autoscaler_flags import IDLE, OFF, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
+from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
 from kscale.cli.go_flags import GoCommand, flags_given_of
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import go_duration, host_name
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 
 if TYPE_CHECKING:
     from kscale.ca.options import AutoscalingOptions
@@ -49,7 +49,6 @@ class COMMAND(GoCommand):
     """The command as typer makes it."""
 
     refused = REFUSED
-    off = OFF
     idle = IDLE
 
 
@@ -210,7 +209,7 @@ def _profile(path: str) -> SchedulerProfile | None:
     from kscale.snapshot.yaml_documents import only_document
 
     try:
-        found = only_document(Path(path).read_bytes(), path)
+        found = only_document(read_file(path), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path, field="--scheduler-config-file")) from None
     except InputError as error:
@@ -301,6 +300,7 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
             user_agent=process.user_agent,
             qps=process.kube_client_qps,
             burst=process.kube_client_burst,
+            limits=process.limits(),
         )
         held.callback(_closed, client, asyncio.get_running_loop())
         resources = Resources(client)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from kscale.cli.go_flags import KLOG_OFF, KLOG_REFUSED, GoCommand, Idle
+from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle
 from kscale.cli.hpa_options import ControllerFlags, hpa_duration
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
@@ -35,10 +35,9 @@ class _Horizontal(GoCommand):
     refused: ClassVar[dict[str, str]] = {
         "horizontal-pod-autoscaler-use-rest-clients": "it was removed in Kubernetes 1.25",
         "controllers": _OTHERS,
-        **KLOG_REFUSED,
     }
-    off = KLOG_OFF
     idle: ClassVar[Mapping[str, Idle]] = {
+        **KLOG_IDLE,
         "horizontal-pod-autoscaler-upscale-delay": _NO_EFFECT,
         "horizontal-pod-autoscaler-downscale-delay": _NO_EFFECT,
     }
@@ -50,7 +49,7 @@ COMMAND = _Horizontal
 @dataclass
 class _Lease(LeaseFlags):
     leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel="Leader election")
+        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel="Leader election")
     ] = _AGENT
 
 
@@ -62,20 +61,32 @@ class _Flags(OptionGroup):
         int,
         typer.Option(
             "--concurrent-horizontal-pod-autoscaler-syncs",
-            help="So many requests are under way at a time.",
+            help="Maximum number of HPAs whose requests are in flight at a time.",
             rich_help_panel=_PANEL,
         ),
     ] = 5
     sync_period: Annotated[
         str,
         typer.Option(
-            "--horizontal-pod-autoscaler-sync-period", help="How often each is looked at.", rich_help_panel=_PANEL
+            "--horizontal-pod-autoscaler-sync-period",
+            help="Time between two decisions on the same HPA.",
+            rich_help_panel=_PANEL,
         ),
     ] = "15s"
     qps: Annotated[
-        float, typer.Option("--kube-api-qps", help="Requests a second; below 0: any.", rich_help_panel=_PANEL)
+        float,
+        typer.Option(
+            "--kube-api-qps",
+            help="Maximum number of requests to the API server per second; negative: no limit.",
+            rich_help_panel=_PANEL,
+        ),
     ] = 20.0
-    burst: Annotated[int, typer.Option("--kube-api-burst", help="So many at once.", rich_help_panel=_PANEL)] = 30
+    burst: Annotated[
+        int,
+        typer.Option(
+            "--kube-api-burst", help="Maximum number of requests to the API server at once.", rich_help_panel=_PANEL
+        ),
+    ] = 30
     hpa_selector: Annotated[
         str,
         typer.Option(
@@ -89,7 +100,7 @@ class _Flags(OptionGroup):
         bool,
         typer.Option(
             "--take-over",
-            help="Also write HPAs whose status another controller is writing.",
+            help="Also write HPAs whose status another controller writes.",
             rich_help_panel=_PANEL,
         ),
     ] = False

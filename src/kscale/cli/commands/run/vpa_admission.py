@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,11 +12,13 @@ import typer
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
-from kscale.cli.process_flags import ProcessFlags, host_name
+from kscale.cli.process_flags import ProcessFlags, host_name, positive_seconds
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags
+from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
+from kscale.vpa.admission.review import MAX_BODY
 from kscale.vpa.options import AdmissionOptions
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "command"]
 
 _HELPS: Final = {
-    "max_allowed_cpu_boost": "The most CPU that a startup boost may give.",
-    "status_lease_name": "The lease by which it says that it lives.",
-    "status_lease_namespace": "Where it is; empty: NAMESPACE of the environment, or kube-system.",
-    "status_lease_update_interval": "How often it is renewed.",
+    "max_allowed_cpu_boost": "Maximum CPU that a startup boost may set.",
+    "status_lease_name": "Name of the lease that shows that the webhook is alive.",
+    "status_lease_namespace": "Namespace of the status lease; empty: the environment variable NAMESPACE, or "
+    "kube-system.",
+    "status_lease_update_interval": "Time between two renewals of the status lease.",
     "feature_gates": COMMON["feature_gates"],
 }
 AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel=PANEL)
@@ -38,8 +40,7 @@ AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel
 class COMMAND(GoCommand):
     """Its flags are upstream's."""
 
-    refused = REFUSED
-    off = OFF
+    idle = IDLE
 
 
 @dataclass
@@ -48,10 +49,17 @@ class Process(ProcessFlags):
 
     address: Address = ":8944"
     tls_cert_file: Annotated[
-        str, typer.Option("--tls-cert-file", metavar="FILE", help="The webhook's certificate.", rich_help_panel=PANEL)
+        str,
+        typer.Option("--tls-cert-file", metavar="FILE", help="Certificate file of the webhook.", rich_help_panel=PANEL),
     ] = "/etc/tls-certs/serverCert.pem"
     tls_private_key_file: Annotated[
-        str, typer.Option("--tls-private-key", metavar="FILE", help="Its key.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--tls-private-key",
+            metavar="FILE",
+            help="File of the webhook certificate's private key.",
+            rich_help_panel=PANEL,
+        ),
     ] = "/etc/tls-certs/serverKey.pem"
 
     def tls(self) -> ReloadingContext | None:
@@ -63,54 +71,126 @@ class Process(ProcessFlags):
 class WebhookFlags(OptionGroup):
     """Where reviews are taken, and how the API server is told."""
 
-    port: Annotated[int, typer.Option("--port", help="Of the webhook.", rich_help_panel=PANEL)] = 8000
+    port: Annotated[int, typer.Option("--port", help="Port of the webhook.", rich_help_panel=PANEL)] = 8000
     client_ca_file: Annotated[
-        str, typer.Option("--client-ca-file", metavar="FILE", help="Who signed the certificate.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--client-ca-file",
+            metavar="FILE",
+            help="File of the authority that signed the webhook's certificate.",
+            rich_help_panel=PANEL,
+        ),
     ] = "/etc/tls-certs/caCert.pem"
     reload_cert: Annotated[
-        bool, typer.Option("--reload-cert/--no-reload-cert", help="Files may be replaced.", rich_help_panel=PANEL)
+        bool,
+        typer.Option(
+            "--reload-cert/--no-reload-cert",
+            help="Read the certificate files again when they are replaced.",
+            rich_help_panel=PANEL,
+        ),
     ] = False
     min_tls_version: Annotated[
-        str, typer.Option("--min-tls-version", metavar="tls1_2|tls1_3", help="The oldest TLS.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--min-tls-version",
+            metavar="tls1_2|tls1_3",
+            help="Oldest TLS version that clients may use.",
+            rich_help_panel=PANEL,
+        ),
     ] = "tls1_2"
     tls_ciphers: Annotated[
-        str, typer.Option("--tls-ciphers", metavar="A,B,...", help="Suites of TLS 1.2.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--tls-ciphers",
+            metavar="A,B,...",
+            help="Cipher suites of TLS 1.2 that clients may use.",
+            rich_help_panel=PANEL,
+        ),
     ] = ""
     register_webhook: Annotated[
         bool,
-        typer.Option("--register-webhook/--no-register-webhook", help="Register itself.", rich_help_panel=PANEL),
+        typer.Option(
+            "--register-webhook/--no-register-webhook",
+            help="Create the webhook's registration at the API server.",
+            rich_help_panel=PANEL,
+        ),
     ] = True
     register_by_url: Annotated[
         bool,
         typer.Option(
             "--register-by-url/--no-register-by-url",
-            help="By --webhook-address, not as a service.",
+            help="Register the webhook by --webhook-address instead of its service.",
             rich_help_panel=PANEL,
         ),
     ] = False
     webhook_address: Annotated[
-        str, typer.Option("--webhook-address", metavar="URL", help="With --register-by-url.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--webhook-address",
+            metavar="URL",
+            help="Address of the webhook, with --register-by-url.",
+            rich_help_panel=PANEL,
+        ),
     ] = ""
     webhook_port: Annotated[
-        str, typer.Option("--webhook-port", help="With --register-by-url.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--webhook-port", help="Port in the webhook's registration, with --register-by-url.", rich_help_panel=PANEL
+        ),
     ] = ""
     webhook_service: Annotated[
-        str, typer.Option("--webhook-service", help="The service, without --register-by-url.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--webhook-service", help="Service of the webhook, without --register-by-url.", rich_help_panel=PANEL
+        ),
     ] = "vpa-webhook"
     webhook_timeout_seconds: Annotated[
-        int, typer.Option("--webhook-timeout-seconds", help="How long the server waits.", rich_help_panel=PANEL)
+        int,
+        typer.Option(
+            "--webhook-timeout-seconds", help="How long the API server waits for the webhook.", rich_help_panel=PANEL
+        ),
     ] = 30
     webhook_failure_policy_fail: Annotated[
         bool,
         typer.Option(
             "--webhook-failure-policy-fail/--no-webhook-failure-policy-fail",
-            help="Refuse pods while nobody answers.",
+            help="Refuse pods while the webhook does not answer.",
             rich_help_panel=PANEL,
         ),
     ] = False
     webhook_labels: Annotated[
-        str, typer.Option("--webhook-labels", metavar="A:B,...", help="Of the registration.", rich_help_panel=PANEL)
+        str,
+        typer.Option(
+            "--webhook-labels", metavar="A:B,...", help="Labels of the webhook's registration.", rich_help_panel=PANEL
+        ),
     ] = ""
+    max_review_bytes: Annotated[
+        int,
+        typer.Option(
+            "--max-review-bytes",
+            min=1,
+            help="Bytes of one review; a longer one is answered with status 413.",
+            rich_help_panel=PANEL,
+        ),
+    ] = MAX_BODY
+    max_review_containers: Annotated[
+        int,
+        typer.Option(
+            "--max-review-containers",
+            min=1,
+            help="Containers of one pod; a pod with more is admitted without patches.",
+            rich_help_panel=PANEL,
+        ),
+    ] = 50_000
+    review_timeout: Annotated[
+        str,
+        typer.Option(
+            "--review-timeout",
+            metavar="DURATION",
+            help="Time for one large review; after it the pod is admitted without patches.",
+            rich_help_panel=PANEL,
+        ),
+    ] = "10s"
     vpa_object_namespace: Annotated[
         str, typer.Option("--vpa-object-namespace", help=COMMON["vpa_object_namespace"], rich_help_panel=PANEL)
     ] = ""
@@ -146,6 +226,7 @@ def command(
     options = struct_of(flags, AdmissionOptions)
     if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
         return
+    from kscale.drivers.large_reviews import ReviewLimits
     from kscale.drivers.vpa_admission import Serving, admission_program
     from kscale.drivers.vpa_registration import RegistrationOptions
     from kscale.world.serve.cipher_suites import cipher_suites, tls_version
@@ -173,11 +254,16 @@ def command(
         ignored_vpa_object_namespaces=ignored,
         namespace=own,
     )
+    reviews = ReviewLimits(
+        body=webhook.max_review_bytes,
+        containers=webhook.max_review_containers,
+        timeout=positive_seconds(webhook.review_timeout, "--review-timeout"),
+    )
     build = partial(
         admission_program,
         options=options,
         registration=registration,
-        serving=Serving(address=f":{webhook.port}", tls=tls),
+        serving=Serving(address=f":{webhook.port}", tls=tls, limits=process.connection_limits(), reviews=reviews),
         namespace=webhook.vpa_object_namespace,
         holder=host_name(),
         ca=ca,
@@ -188,6 +274,6 @@ def command(
 
 def _read(path: str) -> bytes | None:
     try:
-        return Path(path).read_bytes()
+        return read_file(path)
     except OSError:
         return None

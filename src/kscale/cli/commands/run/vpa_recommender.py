@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -21,9 +20,10 @@ from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.recommend_options import setting_of
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.objects.durations import parse_duration
 from kscale.series.prometheus_history import PrometheusHistory, authorization, parse_prometheus_duration
 from kscale.vpa.options import RecommenderOptions
@@ -34,54 +34,57 @@ __all__ = ["COMMAND", "command"]
 
 _HELPS: Final = {
     **COMMON,
-    "recommender_name": "Only VPAs that name it; default: also those that name none.",
-    "recommender_interval": "Between two rounds.",
-    "checkpoints_timeout": "So long checkpoints are written in a round.",
-    "checkpoints_gc_interval": "How often checkpoints of VPAs that are gone are deleted.",
-    "update_worker_count": "Statuses and checkpoints that are written side by side.",
-    "storage": "checkpoint (also where it is empty), or prometheus: the history is asked for at the start.",
-    "memory_saver": "Remember only pods that some VPA selects.",
-    "use_external_metrics": "Ask external.metrics.k8s.io, not metrics.k8s.io.",
-    "external_metrics_cpu_metric": "Its metric of CPU.",
-    "external_metrics_memory_metric": "Its metric of memory.",
-    "container_name_label": "The label of external metrics, and of Prometheus's, that names a container.",
-    "recommendation_margin_fraction": "What is added to usage.",
-    "pod_recommendation_min_cpu_millicores": "The least CPU of a pod.",
-    "pod_recommendation_min_memory_mb": "The least memory of a pod, in MiB.",
+    "recommender_name": (
+        "Only serve VPAs that name this recommender; the default one also serves VPAs "
+        "that name none."
+    ),
+    "recommender_interval": "Time between two rounds.",
+    "checkpoints_timeout": "Time limit for writing checkpoints in one round.",
+    "checkpoints_gc_interval": "Time between two deletions of checkpoints whose VPA is gone.",
+    "update_worker_count": "Number of statuses and checkpoints that are written in parallel.",
+    "storage": "Source of the history at the start: checkpoint (also if empty) or prometheus.",
+    "memory_saver": "Only track pods that some VPA selects.",
+    "use_external_metrics": "Read usage from external.metrics.k8s.io instead of metrics.k8s.io.",
+    "external_metrics_cpu_metric": "Name of the external metric of CPU usage.",
+    "external_metrics_memory_metric": "Name of the external metric of memory usage.",
+    "container_name_label": "Label that names the container, in external metrics and in Prometheus series.",
+    "recommendation_margin_fraction": "Margin that is added to usage, as a fraction.",
+    "pod_recommendation_min_cpu_millicores": "Minimum CPU of a pod's recommendation, in millicores.",
+    "pod_recommendation_min_memory_mb": "Minimum memory of a pod's recommendation, in MiB.",
     "target_cpu_percentile": "Percentile of CPU usage that is the target.",
     "target_memory_percentile": "Percentile of memory peaks that is the target.",
-    "recommendation_lower_bound_cpu_percentile": "Of the lower bound.",
-    "recommendation_lower_bound_memory_percentile": "Of the lower bound.",
-    "recommendation_upper_bound_cpu_percentile": "Of the upper bound.",
-    "recommendation_upper_bound_memory_percentile": "Of the upper bound.",
-    "confidence_interval_cpu": "History after which bounds are narrow.",
-    "confidence_interval_memory": "History after which bounds are narrow.",
-    "humanize_memory": "Memory as 250.00Mi (deprecated).",
-    "round_cpu_millicores": "CPU is rounded up to multiples of it.",
-    "round_memory_bytes": "Memory is rounded up to multiples of it.",
-    "cpu_integer_post_processor_enabled": "Whole cores where an annotation asks for them.",
-    "container_recommendation_max_allowed_cpu": "The most for a container whose policy names no maximum.",
-    "container_recommendation_max_allowed_memory": "The most for a container whose policy names no maximum.",
-    "memory_aggregation_interval": "One peak of memory is kept for each.",
-    "memory_aggregation_interval_count": "So many of them are the history.",
-    "memory_histogram_decay_half_life": "After it a peak counts half.",
-    "cpu_histogram_decay_half_life": "After it a sample counts half.",
-    "oom_bump_up_ratio": "What a kill for memory multiplies.",
-    "oom_min_bump_up_bytes": "What it adds at least.",
+    "recommendation_lower_bound_cpu_percentile": "Percentile of CPU usage that is the lower bound.",
+    "recommendation_lower_bound_memory_percentile": "Percentile of memory peaks that is the lower bound.",
+    "recommendation_upper_bound_cpu_percentile": "Percentile of CPU usage that is the upper bound.",
+    "recommendation_upper_bound_memory_percentile": "Percentile of memory peaks that is the upper bound.",
+    "confidence_interval_cpu": "Length of CPU history after which the bounds are narrow.",
+    "confidence_interval_memory": "Length of memory history after which the bounds are narrow.",
+    "humanize_memory": "Write memory as 250.00Mi (deprecated).",
+    "round_cpu_millicores": "Round CPU up to multiples of this many millicores.",
+    "round_memory_bytes": "Round memory up to multiples of this many bytes.",
+    "cpu_integer_post_processor_enabled": "Recommend whole cores where an annotation of the VPA asks for them.",
+    "container_recommendation_max_allowed_cpu": "Maximum CPU of a container whose policy names no maximum.",
+    "container_recommendation_max_allowed_memory": "Maximum memory of a container whose policy names no maximum.",
+    "memory_aggregation_interval": "Length of the interval of which the peak of memory usage is kept.",
+    "memory_aggregation_interval_count": "Number of memory intervals in the history.",
+    "memory_histogram_decay_half_life": "Time after which a memory peak counts half.",
+    "cpu_histogram_decay_half_life": "Time after which a CPU sample counts half.",
+    "oom_bump_up_ratio": "Factor by which memory is raised after an out-of-memory kill.",
+    "oom_min_bump_up_bytes": "Minimum number of bytes by which memory is raised after an out-of-memory kill.",
 }  # fmt: skip
 
 _HISTORY: Final = {
-    "prometheus_cadvisor_job_name": "The job of cAdvisor's series; empty: any.",
-    "history_length": "How far back, as Prometheus writes durations.",
-    "history_resolution": "One sample for each.",
-    "history_cpu_metric": "A counter of CPU seconds.",
-    "history_memory_metric": "Bytes of memory.",
-    "metric_for_pod_labels": "What tells the labels of pods.",
-    "pod_label_prefix": "Of labels that are a pod's.",
-    "pod_namespace_label": "Of that metric: the pod's namespace.",
-    "pod_name_label": "Of that metric: the pod's name.",
-    "container_namespace_label": "Of usage: the namespace.",
-    "container_pod_name_label": "Of usage: the pod.",
+    "prometheus_cadvisor_job_name": "Value of the job label of cAdvisor's series; empty: any.",
+    "history_length": "Length of the history to load, as a Prometheus duration.",
+    "history_resolution": "Time between two samples of the history, as a Prometheus duration.",
+    "history_cpu_metric": "Name of the metric that counts CPU seconds.",
+    "history_memory_metric": "Name of the metric of memory usage in bytes.",
+    "metric_for_pod_labels": "Metric whose labels include the labels of pods.",
+    "pod_label_prefix": "Prefix of the metric labels that are labels of the pod.",
+    "pod_namespace_label": "Label of the pod-labels metric that names the pod's namespace.",
+    "pod_name_label": "Label of the pod-labels metric that names the pod.",
+    "container_namespace_label": "Label of usage series that names the namespace.",
+    "container_pod_name_label": "Label of usage series that names the pod.",
 }
 HistoryFlags: Any = flags_of("HistoryFlags", PrometheusHistory, _HISTORY, panel="Prometheus")
 _PANEL: Final = "Prometheus"
@@ -93,10 +96,9 @@ RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS,
 class COMMAND(GoCommand):
     """Its flags are upstream's, and those of strategies and plans."""
 
-    refused = REFUSED
-    off = OFF
     idle: ClassVar[Mapping[str, Idle]] = {
-        "min-checkpoints": Idle("--update-worker-count says how many are written at least, as upstream", read_int)
+        **IDLE,
+        "min-checkpoints": Idle("--update-worker-count says how many are written at least, as upstream", read_int),
     }
 
 
@@ -120,21 +122,31 @@ class PrometheusFlags(OptionGroup):
     """Where Prometheus is, and who asks."""
 
     prometheus_address: Annotated[
-        str, typer.Option("--prometheus-address", metavar="URL", help="Where it is.", rich_help_panel=_PANEL)
+        str, typer.Option("--prometheus-address", metavar="URL", help="URL of Prometheus.", rich_help_panel=_PANEL)
     ] = "http://prometheus.monitoring.svc"
     prometheus_insecure: Annotated[
         bool,
         typer.Option(
             "--prometheus-insecure/--no-prometheus-insecure",
-            help="Its certificate is not looked at.",
+            help="Do not verify Prometheus's TLS certificate.",
             rich_help_panel=_PANEL,
         ),
     ] = False
+    prometheus_max_response_bytes: Annotated[
+        int,
+        typer.Option(
+            "--prometheus-max-response-bytes",
+            metavar="BYTES",
+            min=1 << 16,
+            help="Largest response, decompressed.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = 512 << 20
     prometheus_query_timeout: Annotated[
         str,
         typer.Option(
             "--prometheus-query-timeout",
-            help="For each question.",
+            help="Timeout of one Prometheus query.",
             metavar="TIME",
             rich_help_panel=_PANEL,
         ),
@@ -142,19 +154,34 @@ class PrometheusFlags(OptionGroup):
     username: Annotated[
         str,
         typer.Option(
-            "--username", help="Who asks; also PROMETHEUS_USERNAME, of the environment.", rich_help_panel=_PANEL
+            "--username",
+            help="User name for Prometheus; default: the environment variable PROMETHEUS_USERNAME.",
+            rich_help_panel=_PANEL,
         ),
     ] = ""
     password: Annotated[
-        str, typer.Option("--password", help="Else PROMETHEUS_PASSWORD says it.", rich_help_panel=_PANEL)
+        str,
+        typer.Option(
+            "--password",
+            help="Password for Prometheus; default: the environment variable PROMETHEUS_PASSWORD.",
+            rich_help_panel=_PANEL,
+        ),
     ] = ""
     prometheus_bearer_token: Annotated[
-        str, typer.Option("--prometheus-bearer-token", help="Who asks, instead.", rich_help_panel=_PANEL)
+        str,
+        typer.Option(
+            "--prometheus-bearer-token",
+            help="Bearer token for Prometheus, instead of user name and password.",
+            rich_help_panel=_PANEL,
+        ),
     ] = ""
     prometheus_bearer_token_file: Annotated[
         str,
         typer.Option(
-            "--prometheus-bearer-token-file", metavar="FILE", help="Where that stands.", rich_help_panel=_PANEL
+            "--prometheus-bearer-token-file",
+            metavar="FILE",
+            help="File that contains the bearer token for Prometheus.",
+            rich_help_panel=_PANEL,
         ),
     ] = ""
 
@@ -176,7 +203,7 @@ class PrometheusFlags(OptionGroup):
         token = self.prometheus_bearer_token
         if self.prometheus_bearer_token_file:
             try:
-                token = Path(self.prometheus_bearer_token_file).read_text(encoding="utf-8").strip()
+                token = read_file(self.prometheus_bearer_token_file).decode().strip()
             except (OSError, UnicodeDecodeError) as error:
                 text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
                 raise InputError(
@@ -210,7 +237,7 @@ class StrategyFlags(OptionGroup):
         typer.Option(
             "--strategy-interval",
             metavar="DURATION",
-            help="How often Prometheus is asked for the samples of --history-length.",
+            help="Time between two Prometheus queries for the samples of --history-length.",
             rich_help_panel=_STRATEGY,
         ),
     ] = "1h0m0s"
@@ -220,8 +247,7 @@ class StrategyFlags(OptionGroup):
             "--strategy-answer-bytes",
             metavar="N",
             min=1,
-            help="Of Prometheus's answers to a strategy's questions, one a namespace and resource; a longer one is "
-            "refused.",
+            help="Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.",
             rich_help_panel=_STRATEGY,
         ),
     ] = MOST_BYTES
@@ -311,6 +337,7 @@ def command(
             authorization=prometheus.authorization,
             insecure=prometheus.prometheus_insecure,
             timeout=None,  # each question has --prometheus-query-timeout
+            response_bytes=prometheus.prometheus_max_response_bytes,
         )
     run_program(
         "vpa-recommender",

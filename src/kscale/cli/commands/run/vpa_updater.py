@@ -15,27 +15,33 @@ from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, OFF, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.vpa.options import LEGACY, UpdaterOptions
 
 __all__ = ["COMMAND", "command"]
 
 _HELPS: Final = {
     **COMMON,
-    "profile": "Whose updater: current, or legacy for that of 2020, which has fewer flags.",
-    "updater_interval": "Between two loops, and how long each may take.",
-    "use_admission_controller_status": "Do nothing unless the admission controller says that it lives.",
-    "admission_controller_status_lease_name": "The lease by which it says so.",
-    "admission_controller_status_lease_namespace": "Where it is; empty: NAMESPACE of the environment, or kube-system.",
-    "admission_controller_status_lease_timeout": "How old it may be.",
-    "min_replicas": "Fewer replicas than these are left alone, unless a VPA says otherwise.",
-    "eviction_tolerance": "The part of the replicas that may be away at once.",
-    "eviction_rate_limit": "Pods a second; 0 or less: any number.",
-    "eviction_rate_burst": "So many at once.",
-    "in_place_skip_disruption_budget": "Resizes that restart nothing need no budget.",
-    "pod_update_threshold": "The least change that is worth an update, as a part of the requests.",
-    "in_recommendation_bounds_eviction_lifetime_threshold": "Younger pods stay unless they are outside of the bounds.",
-    "evict_after_oom_threshold": "A container that was killed for memory so soon after its start is due.",
+    "profile": "Updater to run as: current, or legacy for that of 2020, which has fewer flags.",
+    "updater_interval": "Time between two loops, and time limit of each.",
+    "use_admission_controller_status": "Do nothing while the admission controller's status lease is stale.",
+    "admission_controller_status_lease_name": "Name of the admission controller's status lease.",
+    "admission_controller_status_lease_namespace": (
+        "Namespace of the admission controller's status lease; empty: the environment "
+        "variable NAMESPACE, or kube-system."
+    ),
+    "admission_controller_status_lease_timeout": "Age after which the admission controller's status lease is stale.",
+    "min_replicas": "Minimum number of replicas of a workload whose pods are updated, unless its VPA names another.",
+    "eviction_tolerance": "Fraction of a workload's replicas that may be evicted at once.",
+    "eviction_rate_limit": "Maximum number of evictions per second; 0 or less: no limit.",
+    "eviction_rate_burst": "Maximum number of evictions at once.",
+    "in_place_skip_disruption_budget": "Resize pods in place without a disruption budget if no container restarts.",
+    "pod_update_threshold": "Minimum relative change of a pod's requests that is worth an update.",
+    "in_recommendation_bounds_eviction_lifetime_threshold": (
+        "Minimum age of pods that are updated although their requests are within the bounds."
+    ),
+    "evict_after_oom_threshold": "Update a pod whose only container was killed for memory within this time after its "
+    "start.",
 }
 UpdaterFlags: Any = flags_of("UpdaterFlags", UpdaterOptions, _HELPS, panel=PANEL)
 
@@ -43,8 +49,7 @@ UpdaterFlags: Any = flags_of("UpdaterFlags", UpdaterOptions, _HELPS, panel=PANEL
 class COMMAND(GoCommand):
     """Its flags are upstream's."""
 
-    refused = REFUSED
-    off = OFF
+    idle = IDLE
 
 
 @dataclass

@@ -36,21 +36,33 @@ def command(
         typer.Argument(metavar="RULE", help="least-cost, least-waste, or a function: FILE.py:NAME, MODULE:NAME."),
     ],
     address: Annotated[
-        str, typer.Option("--address", metavar="HOST:PORT", help="Where it listens; port 0: any.")
+        str,
+        typer.Option(
+            "--address", metavar="HOST:PORT", help="Address that the server listens on; port 0: any free port."
+        ),
     ] = "0.0.0.0:7000",
-    cert: Annotated[str, typer.Option("--tls-cert-file", metavar="FILE", help="Its certificate.")],
-    key: Annotated[str, typer.Option("--tls-private-key-file", metavar="FILE", help="The key of that.")],
+    cert: Annotated[str, typer.Option("--tls-cert-file", metavar="FILE", help="Certificate file of the server.")],
+    key: Annotated[
+        str,
+        typer.Option("--tls-private-key-file", metavar="FILE", help="File of the server certificate's private key."),
+    ],
     client_ca: Annotated[
         str,
         typer.Option(
-            "--client-ca-file", metavar="FILE", help="Who signed the clients' certificates: others are refused."
+            "--client-ca-file",
+            metavar="FILE",
+            help="File of the authority that signed the clients' certificates; other clients are refused.",
         ),
     ] = "",
     groups_file: Annotated[
         str, typer.Option("-g", "--groups", metavar="FILE", help="Node groups with their prices, for least-cost.")
     ] = "",
-    verbosity: Annotated[int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Logs; 4: with details.")] = 0,
-    log_format: Annotated[str, typer.Option("--log-format", metavar="text|json", help="On stderr.")] = "text",
+    verbosity: Annotated[
+        int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Verbosity of the logs; 4 adds details.")
+    ] = 0,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="text|json", help="Format of the logs on stderr.")
+    ] = "text",
 ) -> None:
     """Rank the options of a Cluster Autoscaler's scale-ups, upstream's or ours, over gRPC.
 

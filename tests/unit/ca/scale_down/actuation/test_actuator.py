@@ -16,7 +16,7 @@ from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import remember, remember_start
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.scale_down.candidates import GroupChanges
-from kscale.effects import SECOND, Action, List, Moment, Outcome, Patch, VirtualTime, run_virtually
+from kscale.effects import SECOND, Action, ApiError, Get, List, Moment, Outcome, Patch, VirtualTime, run_virtually
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
@@ -312,6 +312,46 @@ def test_a_taint_that_fails_is_told_twice() -> None:
     text = "failed to mark the node as toBeDeleted/unschedulable: no taint"
     assert [event.message for event in case.world.events if event.about == "Node/a1"] == [text, text]
     assert case.world.cordons == {"a0": False}
+
+
+def keeping_taints(case: Case, names: str, *, read: bool = False) -> Case:
+    """A world in which nodes do not lose their taints; ``read``: since they cannot even be read."""
+    update, perform = case.world._update, case.world.perform
+
+    def refuse(action: Patch, now: Moment) -> ApiError | str | None:
+        assert isinstance(action.patch, dict)
+        if action.name in names.split() and not action.patch["spec"]["taints"]:
+            return ApiError("changed", reason="Conflict") if read else "away"
+        return update(action, now)
+
+    def unread(action: Action, now: Moment) -> Outcome:
+        if read and isinstance(action, Get) and action.kind == "Node" and case.world.marks:
+            return Outcome(at=now, error=ApiError("no answer"))
+        return perform(action, now)
+
+    case.world._update = refuse  # type: ignore[method-assign]
+    case.world.perform = unread  # type: ignore[method-assign]
+    return case
+
+
+ROLLED_BACK = "Error while releasing ToBeDeletedByClusterAutoscaler taints on node a0: away"
+UNREAD = "Error while removing ToBeDeletedByClusterAutoscaler taints from node a0: no answer"
+
+
+@pytest.mark.parametrize(("read", "said"), [(False, ROLLED_BACK), (True, UNREAD)])
+def test_a_node_that_keeps_its_taint_when_another_could_not_be_marked_is_logged(read: bool, said: str) -> None:
+    case = keeping_taints(broken(Case("a0 a1"), taint="a1"), "a0", read=read)
+    assert case.run().result == ERROR
+    assert case.world.marks == {"a0": KEPT}
+    assert case.actuator.tracker.take_warnings() == [said]
+    assert case.actuator.tracker.take_warnings() == []
+
+
+def test_a_node_that_keeps_its_taint_when_its_deletion_failed_is_logged() -> None:
+    case = keeping_taints(broken(Case("a0 a1"), cloud="a0"), "a0")
+    case.run()
+    assert case.results()["a0"] == DELETE
+    assert case.actuator.tracker.take_warnings() == [ROLLED_BACK]
 
 
 @pytest.mark.parametrize("cordon", [False, True])

@@ -1,0 +1,475 @@
+"""The cheapest nodes for few pods: every content of every bin, and an integer program over them (extra ``[solver]``).
+
+Other searches share pods out to zones first and look for fillings one by one. Where pods are few, all of that is one
+small program: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.capacity.mix.cells import topology_keys
+from kscale.capacity.mix.check import Planned
+from kscale.capacity.mix.instance import Instance, Source
+from kscale.capacity.mix.nodes import give_out
+from kscale.capacity.mix.packing import Packed
+from kscale.libraries import library
+from kscale.objects.core import Node
+from kscale.objects.selectors import SelectorError
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.master import have_solver, silent_solver
+from kscale.scheduling.facts import HOSTNAME, NodeFacts
+from kscale.scheduling.plugins.inter_pod_affinity import Term, carried_terms
+from kscale.scheduling.plugins.node_affinity import selects
+from kscale.scheduling.plugins.pod_topology_spread import Constraint, hard_constraints
+from kscale.snapshot.columns import median
+
+__all__ = ["SmallMix"]
+
+_PODS = 200
+_FILLINGS = 20_000  # of one kind of bins, those that are part of others included
+_COLUMNS = 8_000
+_NODES = 3_000  # of the search
+_GAP = 1e-6
+
+
+class SmallMix:
+    """The program of an instance. ``is_small``: whether there is one."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._zones = _Zones.of(instance)
+        self._fillings: list[NDArray[np.int64]] = []
+        self.is_small = have_solver() and 0 < len(instance.class_of) <= _PODS and self._enumerate()
+
+    def _enumerate(self) -> bool:
+        """Find the fillings of every kind and the rules over zones; whether that is possible."""
+        instance = self._instance
+        if any(pod.affinity for pod in self._pods()):
+            return False
+        try:
+            self._spread = _spread_of(instance, self._zones)
+        except SelectorError:
+            return False
+        self._apart = _apart_of(instance, self._zones)
+        columns = 0
+        for kind in range(instance.plan.size):
+            fillings = _fillings(instance.plan, kind)
+            columns += 0 if fillings is None else (len(fillings) + 1) * len(self._zones.sources[kind])
+            if fillings is None or columns > _COLUMNS:
+                return False
+            self._fillings.append(fillings)
+        return True
+
+    def _pods(self) -> Iterable[Any]:
+        return (self._instance.classes[c] for c in np.unique(self._instance.class_of).tolist())
+
+    def plan(self, effort: Effort, max_types: int | None = None) -> Planned | None:
+        """Return the cheapest plan that leaves the fewest pods out, with no more than ``max_types`` types.
+
+        None if the search ends before it finds one.
+        """
+        if not self.is_small or effort.over:
+            return None
+        found = self._solved(effort, max_types, every_zone=True)
+        if self._spread and (found is None or found[1]):
+            # Without nodes in some zones more pods may have a place: such a zone does not count for spread.
+            more = self._solved(effort, max_types, every_zone=False)
+            if more is not None and (found is None or more[1] < found[1]):
+                found = more
+        return None if found is None else found[0]
+
+    def _solved(self, effort: Effort, max_types: int | None, *, every_zone: bool) -> tuple[Planned, int] | None:
+        """Return a plan and how many pods it leaves out. ``every_zone``: pods are spread over all zones that admit
+        them, and not only over those with nodes."""
+        program = _Program(self._instance, self._zones, self._fillings)
+        program.add_limits(max_types)
+        for each in self._spread:
+            program.add_spread(each, every_zone=every_zone)
+        for weights, most in self._apart:
+            program.add_rule(weights, most)
+        values = program.solve(effort)
+        if values is None:
+            return None
+        missing = int(values[list(program.missing.values())].sum())
+        return program.planned(values, self._spread), missing
+
+
+@dataclass(frozen=True)
+class _Zones:
+    """Offers and nodes that exist by their values of the ``keys`` that rules of pods name, but for the host name.
+
+    Those that agree in all values are in one zone: ``labels`` of each, ``sources`` of each kind by the number of the
+    zone. Other than :class:`~kscale.capacity.mix.cells.Cells` they include zones that have only nodes that exist.
+    """
+
+    keys: tuple[str, ...]
+    labels: list[dict[str, str]]
+    sources: list[dict[int, Source]]
+
+    @classmethod
+    def of(cls, instance: Instance) -> _Zones:
+        present = [instance.classes[c] for c in np.unique(instance.class_of).tolist()]
+        keys = tuple(topology_keys(present, instance.ctx))
+        numbers: dict[tuple[str | None, ...], int] = {}
+
+        def zone_of(node: Node) -> int:
+            labels = node.metadata.labels or {}
+            return numbers.setdefault(tuple(labels.get(key) for key in keys), len(numbers))
+
+        nodes = instance.snapshot.columns.objects
+        sources: list[dict[int, Source]] = []
+        for source in instance.sources:
+            found: dict[int, Source] = {}
+            for part in source.values():
+                for i in part.offers:
+                    zone = zone_of(instance.offers[i].template.node)
+                    there = found.get(zone, Source(minimum=part.minimum))
+                    found[zone] = Source((*there.offers, i), minimum=part.minimum)
+                for n in part.nodes:
+                    zone = zone_of(nodes[n])
+                    found[zone] = Source(nodes=(*found.get(zone, Source()).nodes, n))
+            sources.append(found)
+        labels = [{k: v for k, v in zip(keys, values, strict=True) if v is not None} for values in numbers]
+        return cls(keys, labels, sources)
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """A constraint over zones: the classes that have it and that count for it, and what counts on nodes that exist.
+
+    ``exists``, ``admits``: the zones with nodes that count, and those with offers that hold a pod of the first class;
+    ``bought``: kinds and cells of the bins that would make a node that counts, by zone.
+    """
+
+    constraint: Constraint
+    carriers: frozenset[int]
+    members: frozenset[int]
+    placed: Mapping[str, int]
+    exists: frozenset[str]
+    admits: frozenset[str]
+    bought: Mapping[str, frozenset[tuple[int, int]]]
+
+
+def _fillings(kinds: BinKinds, kind: int) -> NDArray[np.int64] | None:
+    """Return int64[N, K]: every content of a bin of a kind that no other includes; None if there are too many."""
+    most = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
+    used = np.flatnonzero(most)
+    rows = np.zeros((1, len(used)), dtype=np.int64)
+    free = kinds.capacity[kind][None]
+    for i, k in enumerate(used.tolist()):
+        times = np.arange(most[k] + 1)
+        left = free[:, None, :] - times[None, :, None] * kinds.demand[k]
+        row, n = np.nonzero((left >= 0).all(axis=2))
+        if len(row) > _FILLINGS:
+            return None
+        rows, free = rows[row], left[row, n]
+        rows[:, i] = n
+    extensible = np.zeros(len(rows), dtype=bool)
+    for i, k in enumerate(used.tolist()):
+        extensible |= (rows[:, i] < most[k]) & (free >= kinds.demand[k]).all(axis=1)
+    rows = rows[~extensible]
+    fillings = np.zeros((len(rows), kinds.classes), dtype=np.int64)
+    fillings[:, used] = rows
+    return fillings[fillings.any(axis=1)]
+
+
+def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
+    """Return the constraints over zones. Raises SelectorError."""
+    snapshot = instance.snapshot
+    present = np.unique(instance.class_of).tolist()
+    carriers: dict[Constraint, set[int]] = {}
+    for c in present:
+        for constraint in hard_constraints(instance.classes[c], instance.ctx):
+            if constraint.row.key in zones.keys:
+                carriers.setdefault(constraint, set()).add(c)
+    found = []
+    placed_classes = snapshot.interner.classes
+    for constraint, carrying in carriers.items():
+        key, pod = constraint.row.key, instance.classes[min(carrying)]
+        exists = {
+            node.metadata.labels[key]
+            for node in snapshot.columns.objects
+            if node.metadata.labels and key in node.metadata.labels and _selects(pod, node)
+        }
+        admits: set[str] = set()
+        shape = int(instance.shapes.of_class[min(carrying)])
+        bought: dict[str, set[tuple[int, int]]] = {}
+        for kind, source in enumerate(zones.sources):
+            for cell, bins in source.items():
+                value = zones.labels[cell].get(key)
+                if not bins.offers or value is None or not _selects(pod, instance.offers[bins.offers[0]].template.node):
+                    continue
+                if bins.minimum:
+                    exists.add(value)
+                if instance.plan.most[kind, shape] and instance.available(bins):
+                    admits.add(value)
+                bought.setdefault(value, set()).add((kind, cell))
+        placed: dict[str, int] = {}
+        if exists:
+            counted = [c for c in np.unique(snapshot.placed_class).tolist() if constraint.row.counts(placed_classes[c])]
+            for at in snapshot.placed_node[np.isin(snapshot.placed_class, counted)].tolist():
+                value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
+                if value is not None:
+                    placed[value] = placed.get(value, 0) + 1
+        members = {c for c in present if constraint.row.counts(instance.classes[c])}
+        found.append(
+            _Spread(
+                constraint,
+                frozenset(carrying),
+                frozenset(members),
+                placed,
+                frozenset(exists),
+                frozenset(admits),
+                {value: frozenset(bins) for value, bins in bought.items()},
+            )
+        )
+    return found
+
+
+def _selects(pod: Any, node: Node) -> bool:
+    return selects(pod, NodeFacts.of(node, None))
+
+
+def _apart_of(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
+    """Return anti-affinity over zones: weights by class and zone whose sum is at most a number."""
+    present = np.unique(instance.class_of).tolist()
+    carriers: dict[Term, list[int]] = {}
+    for c in present:
+        for term in carried_terms(instance.classes[c]):
+            if term.key != HOSTNAME and term.key in zones.keys:
+                carriers.setdefault(term, []).append(c)
+    rows = []
+    for term, carrying in carriers.items():
+        pods = {c: instance.classes[c] for c in present}
+        meant = {c for c, pod in pods.items() if term.means(pod, instance.ctx.namespace_labels(pod.namespace))}
+        own, others = [c for c in carrying if c in meant], meant.difference(carrying)
+        total = len(instance.class_of) if others else 1
+        cells: dict[str, list[int]] = {}
+        for cell, labels in enumerate(zones.labels):
+            if term.key in labels:
+                cells.setdefault(labels[term.key], []).append(cell)
+        for of_value in cells.values():
+            weights = {(c, cell): total for c in own for cell in of_value}
+            weights |= {(c, cell): 1 for c in others for cell in of_value}
+            if own:
+                rows.append((weights, total))
+    return rows
+
+
+class _Program:
+    """Columns: bins (kind, zone, content), pods of each class in each zone, pods without a place, and choices."""
+
+    def __init__(self, instance: Instance, zones: _Zones, fillings: list[NDArray[np.int64]]) -> None:
+        self._instance, self._zones, self._kinds = instance, zones, instance.plan
+        highspy = library("highspy", "linear programming")
+        self._infinity = highspy.kHighsInf
+        self._integer = highspy.HighsVarType.kInteger
+        self._status = highspy.HighsModelStatus
+        self._highs = highs = silent_solver()()
+        highs.setOptionValue("mip_rel_gap", _GAP)
+        highs.setOptionValue("mip_max_nodes", _NODES)
+        self._cost: list[float] = []
+        cells = len(zones.labels)
+        positive = self._kinds.cost[self._kinds.cost > 0]
+        self._scale = 1.0 / median(positive.astype(np.float64)) if len(positive) else 1.0
+        self._count = np.bincount(instance.class_of, minlength=len(instance.classes))
+        self._present = np.flatnonzero(self._count).tolist()
+        self.missing = {c: self._variable(int(self._count[c])) for c in self._present}
+        self.there = {(c, z): self._variable(int(self._count[c])) for c in self._present for z in range(cells)}
+        for c in self._present:
+            mine = {self.there[c, z]: 1.0 for z in range(cells)}
+            self._row(float(self._count[c]), float(self._count[c]), {**mine, self.missing[c]: 1.0})
+        self.bins: dict[tuple[int, int], list[int]] = {}
+        self.filling: dict[int, NDArray[np.int64]] = {}
+        cover: dict[tuple[int, int], dict[int, float]] = {}
+        nothing = np.zeros(self._kinds.classes, dtype=np.int64)
+        for kind, source in enumerate(zones.sources):
+            for cell, bins in source.items():
+                columns = self.bins[kind, cell] = []
+                may_be_empty = (self._kinds.rows[:, kind] < 0).any()
+                for filling in [*fillings[kind], *([nothing] if may_be_empty else [])]:
+                    column = self._variable(self._infinity, float(self._kinds.cost[kind]) * self._scale)
+                    columns.append(column)
+                    self.filling[column] = filling
+                    for s in np.flatnonzero(filling).tolist():
+                        cover.setdefault((s, cell), {})[column] = float(filling[s])
+                most = instance.available(bins)
+                if most != UNLIMITED:
+                    self._row(-self._infinity, float(most), dict.fromkeys(columns, 1.0))
+        for s in range(self._kinds.classes):
+            members = [c for c in self._present if instance.shapes.of_class[c] == s]
+            for z in range(cells):
+                wanted = {self.there[c, z]: -1.0 for c in members}
+                if wanted:
+                    self._row(0.0, self._infinity, {**cover.get((s, z), {}), **wanted})
+
+    def _variable(self, most: float, cost: float = 0.0) -> int:
+        self._highs.addVar(0.0, float(most))
+        self._cost.append(cost)
+        self._highs.changeColIntegrality(len(self._cost) - 1, self._integer)
+        return len(self._cost) - 1
+
+    def _row(self, low: float, high: float, terms: Mapping[int, float]) -> None:
+        if terms:
+            columns, values = np.fromiter(terms, np.int32, len(terms)), np.fromiter(terms.values(), float, len(terms))
+            self._highs.addRow(low, high, len(terms), columns, values)
+
+    @property
+    def _many(self) -> float:
+        """More bins than a plan has of one kind."""
+        return float(len(self._instance.class_of) + 1)
+
+    def add_limits(self, max_types: int | None) -> None:
+        """Add the rows of the options and the number of types."""
+        instance, kinds = self._instance, self._kinds
+        of_kind: dict[int, list[int]] = {}
+        for (kind, _), columns in self.bins.items():
+            of_kind.setdefault(kind, []).extend(columns)
+        for weights, high in zip(kinds.rows.tolist(), kinds.high.tolist(), strict=True):
+            size = float(max(map(abs, weights), default=1) or 1)
+            terms = {j: w / size for t, w in enumerate(weights) if w for j in of_kind.get(t, ())}
+            self._row(-self._infinity, high / size, terms)
+        if max_types is None:
+            return
+        must = {offer.type for offer in instance.offers if offer.least}
+        of_type: dict[str, list[int]] = {}
+        for kind, offer in enumerate(instance.offer_of_kind):
+            if offer is not None and offer.type not in must:
+                of_type.setdefault(offer.type, []).extend(of_kind.get(kind, ()))
+        chosen = {name: self._variable(1) for name in of_type}
+        self._row(-self._infinity, float(max_types - len(must)), dict.fromkeys(chosen.values(), 1.0))
+        for name, columns in of_type.items():
+            for column in columns:
+                self._row(-self._infinity, 0.0, {column: 1.0, chosen[name]: -self._many})
+
+    def add_spread(self, spread: _Spread, *, every_zone: bool) -> None:
+        """In no zone more than the skew above any other that counts: with nodes, or (``every_zone``) with offers."""
+        key, cells = spread.constraint.row.key, self._zones.labels
+        values = sorted({*spread.exists, *spread.bought})
+        inside = {value: [z for z, labels in enumerate(cells) if labels.get(key) == value] for value in values}
+        total = float(len(self._instance.class_of) + sum(spread.placed.values()))
+        counts = {value: {self.there[c, z]: 1.0 for c in spread.members for z in inside[value]} for value in values}
+        domain: dict[str, int] = {}
+        certain = spread.exists | spread.admits if every_zone else spread.exists
+        for value in values:
+            if value not in certain:
+                domain[value] = self._variable(1)
+                for bins in spread.bought[value]:
+                    for column in self.bins[bins]:
+                        self._row(-self._infinity, 0.0, {column: 1.0, domain[value]: -self._many})
+        for value in values:
+            some = self._variable(1)  # whether pods that have the constraint are there
+            carrying = {self.there[c, z]: 1.0 for c in spread.carriers for z in inside[value]}
+            self._row(-self._infinity, 0.0, {**carrying, some: -total})
+            for other in values:
+                if other == value:
+                    continue
+                less = dict.fromkeys(counts[other], -1.0)
+                high = spread.constraint.max_skew + spread.placed.get(other, 0) - spread.placed.get(value, 0) + total
+                terms = {**counts[value], **less, some: total}
+                if other in domain:
+                    terms[domain[other]], high = total, high + total
+                self._row(-self._infinity, float(high), terms)
+
+    def add_rule(self, weights: Mapping[tuple[int, int], int], most: int) -> None:
+        """Of some classes in some cells there are no more than a number, weighted."""
+        self._row(-self._infinity, float(most), {self.there[key]: float(w) for key, w in weights.items()})
+
+    def solve(self, effort: Effort) -> NDArray[np.int64] | None:
+        """Return the values of all columns: the fewest pods without a place, then the least cost."""
+        highs = self._highs
+
+        def look(event: Any) -> None:
+            event.interrupt(effort.out_of_time())
+
+        highs.cbMipInterrupt.subscribe(look)
+        try:
+            return self._fewest_then_cheapest(effort)
+        finally:
+            highs.disableCallbacks()
+
+    def _fewest_then_cheapest(self, effort: Effort) -> NDArray[np.int64] | None:
+        highs = self._highs
+        without = np.array(list(self.missing.values()), dtype=np.int32)
+        none = np.zeros(len(without))
+        highs.changeColsBounds(len(without), without, none, none)
+        self._price(self._cost)
+        values = self._run(effort)
+        if values is not None or highs.getModelStatus() != self._status.kInfeasible:
+            return values
+        counts = np.array([self._count[c] for c in self.missing], dtype=np.float64)
+        highs.changeColsBounds(len(without), without, none, counts)
+        self._price(np.isin(np.arange(len(self._cost)), without).astype(np.float64))
+        values = self._run(effort)
+        if values is None:
+            return None
+        self._row(0.0, float(values[without].sum()), dict.fromkeys(without.tolist(), 1.0))
+        self._price(self._cost)
+        return self._run(effort)
+
+    def _price(self, cost: Sequence[float] | NDArray[np.float64]) -> None:
+        self._highs.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), np.array(cost, dtype=np.float64))
+
+    def _run(self, effort: Effort) -> NDArray[np.int64] | None:
+        self._highs.run()
+        nodes = max(0, int(self._highs.getInfo().mip_node_count))
+        effort.spend(2_000 + (1 + nodes) * len(self._cost))
+        solution = self._highs.getSolution()
+        infeasible = self._highs.getModelStatus() == self._status.kInfeasible
+        if effort.out_of_time() or infeasible or not solution.value_valid:
+            return None
+        return np.rint(np.asarray(solution.col_value)).astype(np.int64)
+
+    def planned(self, values: NDArray[np.int64], spread: list[_Spread]) -> Planned:
+        """Return the plan of a solution, each pod in a zone that spread admits in the order of placing."""
+        instance, kinds = self._instance, self._kinds
+        cell_of = self._zone_of(values, spread)
+        packed = []
+        for z in range(len(self._zones.labels)):
+            shape = instance.shapes.of_class[instance.class_of[cell_of == z]]
+            rest = np.bincount(shape, minlength=kinds.classes)
+            kind_of, contents = [], []
+            for (kind, cell), columns in self.bins.items():
+                for column in columns if cell == z else ():
+                    for _ in range(int(values[column])):
+                        content = np.minimum(self.filling[column], rest)
+                        rest = rest - content
+                        kind_of.append(kind)
+                        contents.append(content)
+            n = len(kind_of)
+            pattern = np.array(contents, dtype=np.int64).reshape(n, kinds.classes)
+            packed.append(Packed(np.array(kind_of, dtype=np.int64), pattern, np.ones(n, dtype=np.int64), rest))
+        return give_out(instance, packed, cell_of, self._zones.sources)
+
+    def _zone_of(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
+        """Return int64[n]: the zone of each pod, -1 = without a place."""
+        instance, labels = self._instance, self._zones.labels
+        left = {key: int(values[column]) for key, column in self.there.items()}
+        rules: dict[int, list[int]] = {}
+        for i, each in enumerate(spread):
+            for c in each.members:
+                rules.setdefault(c, []).append(i)
+        counts = [dict(each.placed) for each in spread]
+        found = np.full(len(instance.class_of), -1, dtype=np.int64)
+        for pod, c in enumerate(instance.class_of.tolist()):
+            mine = rules.get(c, ())
+            open_ones = [z for z in range(len(labels)) if left[c, z]]
+            if not open_ones:
+                continue
+            value_of = {z: [labels[z].get(spread[i].constraint.row.key, "") for i in mine] for z in open_ones}
+            best = min(
+                open_ones,
+                key=lambda z: (sum(counts[i].get(v, 0) for i, v in zip(mine, value_of[z], strict=True)), z),
+            )
+            left[c, best] -= 1
+            found[pod] = best
+            for i, value in zip(mine, value_of[best], strict=True):
+                counts[i][value] = counts[i].get(value, 0) + 1
+        return found

@@ -1,0 +1,162 @@
+"""``kscale vpa``: what the VPA's updater and admission webhook would do on a dump, or on a live cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kscale.cli.inputs import DUMP_HELP, say_read
+from kscale.cli.live_inputs import Clusters
+from kscale.cli.moments import parse_moment
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import object_name, plural
+from kscale.effects import ZERO_TIME, moment
+from kscale.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from kscale.capacity.vpa_round_plan import PlannedVPA, VPARoundPlan
+
+__all__ = ["EPILOG", "command", "vpa_view"]
+
+EPILOG = DUMP_HELP
+KIND = "VerticalPodAutoscaler"
+_FEW = 3
+
+
+def command(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME|NS/NAME]...", help="These VPAs only, with each of their pods."),
+    ] = None,
+    *,
+    source: Clusters,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Only VPAs of this namespace.")] = "",
+    now: Annotated[
+        str,
+        typer.Option("--now", metavar="TIME", help="Decide at this moment (RFC 3339; default: the newest time read)."),
+    ] = "",
+    min_replicas: Annotated[
+        int, typer.Option("--min-replicas", min=0, help="The updater's flag: fewer live pods are left alone.")
+    ] = 2,
+    eviction_tolerance: Annotated[
+        float, typer.Option("--eviction-tolerance", min=0.0, help="The updater's flag: the part that may be missing.")
+    ] = 0.5,
+    pod_update_threshold: Annotated[
+        float, typer.Option("--pod-update-threshold", min=0.0, help="The updater's flag: smaller changes wait.")
+    ] = 0.1,
+    show: Show,
+) -> Answer:
+    """What would the VPA's updater do in its next loop, why does it leave other pods alone, and what do new pods get?
+
+    Goes by the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
+    count. The admission webhook is taken to run.
+    """
+    from kscale.capacity.vpa_round_plan import newest_time, plan_of_dump
+    from kscale.vpa.options import UpdaterOptions
+
+    terminal = show.terminal
+    source.check()
+    with terminal.step(f"reading {source.what}") as tell:
+        cluster = source.load(terminal, tell)
+    if cluster.report is not None:
+        say_read(cluster.report, source.what, terminal)
+    at = moment(parse_moment(now)) if now else newest_time(cluster)
+    if at is None:
+        terminal.note("the input holds no time: pods count as just started (--now)")
+    options = UpdaterOptions(
+        min_replicas=min_replicas, eviction_tolerance=eviction_tolerance, pod_update_threshold=pod_update_threshold
+    )
+    with terminal.step("deciding"):
+        plan = plan_of_dump(cluster, now=ZERO_TIME if at is None else at, options=options)
+    wanted = [name if "/" in name else f"{namespace or 'default'}/{name}" for name in names or ()]
+    known = {f"{each.namespace}/{each.name}" for each in plan.vpas}
+    if unknown := [name for name in wanted if name not in known]:
+        raise InputError([Problem(f"no {KIND} {name} in the input") for name in unknown])
+    shown = [
+        each
+        for each in plan.vpas
+        if (not wanted or f"{each.namespace}/{each.name}" in wanted) and namespace in ("", each.namespace)
+    ]
+    for note in plan.notes[: None if terminal.verbose else 5]:
+        terminal.note(note)
+    return Answer(plan, lambda: vpa_view(plan, shown, pods=bool(wanted)))
+
+
+def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = False) -> View:
+    """One line a VPA; with ``pods`` each pod and each container as well."""
+    rows: list[list[Cell | str | float | None]] = []
+    for each in vpas:
+        reasons = Counter(pod.reason for pod in each.unchanged)
+        left = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        rows.append(
+            [
+                f"{each.namespace}/{each.name}",
+                each.target,
+                each.mode,
+                len(each.evict),
+                len(each.resize),
+                left or None,
+                _changes(each),
+            ]
+        )
+    columns = [
+        Column("VPA"),
+        Column("TARGET"),
+        Column("MODE"),
+        Column("EVICTED", "right"),
+        Column("RESIZED", "right"),
+        Column("LEFT ALONE"),
+        Column("NEW PODS GET"),
+    ]
+    tables = [Table(columns, rows, limit=200)]
+    if pods:
+        tables += [table for each in vpas for table in _details(each)]
+    evicted, resized = (sum(len(getattr(each, name)) for each in vpas) for name in ("evict", "resize"))
+    headline = f"The updater would evict {evicted:,} and resize {resized:,} {plural('pod', resized)}."
+    if not vpas:
+        headline = "No VerticalPodAutoscaler in the input."
+    footer = []
+    if (evicted or resized) and plan.event is not None:
+        footer.append(f"{plan.event.message}.")
+    return View(
+        headline=headline,
+        tables=tables,
+        footer=footer,
+        names=[object_name(KIND, each.namespace, each.name) for each in vpas],
+    )
+
+
+def _changes(vpa: PlannedVPA) -> str | None:
+    """What new pods get, of the first containers."""
+    texts = [
+        f"{each.container}: {', '.join(f'{name} {amount}' for name, amount in each.new_requests.items())}"
+        for each in vpa.admission
+        if each.new_requests
+    ]
+    more = len(texts) - _FEW
+    return "; ".join([*texts[:_FEW], *([f"and {more:,} more containers"] if more > 0 else [])]) or None
+
+
+def _details(vpa: PlannedVPA) -> list[Table]:
+    name = f"{vpa.namespace}/{vpa.name}"
+    rows: list[list[Cell | str | float | None]] = [[pod, "evicted", None] for pod in vpa.evict]
+    rows += [[pod, "resized", None] for pod in vpa.resize]
+    rows += [[each.pod, each.reason, each.message] for each in vpa.unchanged]
+    tables = [Table([Column("POD"), Column("UPDATE"), Column("WHY")], rows, limit=200, title=f"{name}: pods")]
+    if vpa.admission:
+        heads = [Column("CONTAINER"), Column("RESOURCE"), Column("NOW", "right"), Column("NEW POD", "right")]
+        lines: list[list[Cell | str | float | None]] = []
+        for each in vpa.admission:
+            for what, old, new in (
+                ("request", each.requests, each.new_requests),
+                ("limit", each.limits, each.new_limits),
+            ):
+                lines += [
+                    [each.container, f"{resource} {what}", old.get(resource), new.get(resource, old.get(resource))]
+                    for resource in sorted(old | new)
+                ]
+        tables.append(Table(heads, lines, title=f"{name}: admission"))
+    return tables

@@ -1,0 +1,218 @@
+"""The one decoder of what servers send: API servers, metrics APIs, Prometheus.
+
+Whatever the bytes are, reading them raises :class:`UnreadableError` and nothing else. Nothing else in ``kscale.world``
+and ``kscale.drivers`` decodes or converts what a server sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from kscale._native import _projection
+from kscale.errors import InputError, Problem
+from kscale.objects.base import ApiStruct, Int64
+from kscale.objects.decode import decoder, from_dict, from_json
+from kscale.objects.meta import KubeObject
+from kscale.objects.object_head import ObjectHead, json_members, object_head
+from kscale.objects.time_fields import check_times
+
+__all__ = [
+    "ServerEvent",
+    "ServerList",
+    "UnreadableError",
+    "UnreadableObjectError",
+    "integer",
+    "read_change",
+    "read_data",
+    "read_event",
+    "read_json",
+    "read_list",
+    "read_object",
+]
+
+_T = TypeVar("_T")
+_Object = TypeVar("_Object", bound=KubeObject)
+_LONGEST_INTEGER: Final = 20
+"""Digits and sign of any int64."""
+
+
+class UnreadableError(InputError):
+    """What a server sent cannot be read: the request has failed."""
+
+
+class UnreadableObjectError(UnreadableError):
+    """One object cannot be read, and is skipped; ``head`` says which one, as far as its text tells."""
+
+    def __init__(self, error: InputError, head: ObjectHead) -> None:
+        label = head.label
+        super().__init__([Problem(each.message, each.source, label, each.field) for each in error.problems])
+        self.head = head
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Turn every error of a decoder into an UnreadableError."""
+    try:
+        yield
+    except UnreadableError:
+        raise
+    except InputError as error:
+        raise UnreadableError(error.problems) from None
+    except RecursionError:
+        raise UnreadableError("nested too deeply") from None
+    except MemoryError:
+        raise UnreadableError("too large for the memory of this process") from None
+    except (ValueError, TypeError, ArithmeticError) as error:  # msgspec.MsgspecError and UnicodeDecodeError, too
+        raise UnreadableError(str(error)) from None
+
+
+def read_json(data: bytes | memoryview | msgspec.Raw, type_: type[_T]) -> _T:
+    """Decode a JSON document. A null counts as absent, as in Go. Raises UnreadableError."""
+    with _named():
+        return from_json(data, type_)
+
+
+def read_data(data: Any, type_: type[_T]) -> _T:
+    """Convert plain data (dicts, lists, texts, numbers) that came from a server. Raises UnreadableError."""
+    with _named():
+        return from_dict(data, type_)
+
+
+def integer(text: str) -> int | None:
+    """Parse an integer as Go's ``strconv.Atoi`` does; None for any other text, and for one beyond int64."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _LONGEST_INTEGER:
+        return None
+    value = -int(digits) if text[0] == "-" else int(digits)
+    return value if -(1 << 63) <= value < 1 << 63 else None
+
+
+# -- objects ---------------------------------------------------------------------------------------------------------
+
+
+def read_object(raw: bytes | memoryview | msgspec.Raw, type_: type[_Object]) -> _Object:
+    """Decode one object of the API, its times included. Raises UnreadableObjectError."""
+    try:
+        with _named():
+            obj = from_json(raw, type_)
+            _check(obj)
+            return obj
+    except UnreadableError as error:
+        raise UnreadableObjectError(error, object_head(memoryview(raw))) from None
+
+
+def _check(obj: KubeObject) -> None:
+    """Raise InputError for what a struct can hold and no API server does."""
+    if not obj.metadata.name:
+        raise InputError(Problem("is empty", field="metadata.name"))
+    check_times(obj)
+
+
+# -- lists and watches -----------------------------------------------------------------------------------------------
+
+
+class _ListMeta(ApiStruct):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+    remaining_item_count: Int64 | None = None
+
+
+class _List(ApiStruct):
+    kind: str = ""
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_LISTS: Final = msgspec.json.Decoder(_List)
+_EVENTS: Final = msgspec.json.Decoder(_Event)
+
+
+@cache
+def _changes(type_: type[KubeObject]) -> msgspec.json.Decoder[Any]:
+    return decoder(msgspec.defstruct("Changed", [("type", str), ("object", type_)]))
+
+
+class ServerList(NamedTuple):
+    """A page of a list: its items are not decoded yet."""
+
+    kind: str
+    resource_version: str
+    continue_: str
+    remaining: int
+    items: Sequence[msgspec.Raw]
+
+
+class ServerEvent(NamedTuple):
+    """An event of a watch: its object is not decoded yet."""
+
+    type: str
+    object: msgspec.Raw
+
+
+def read_list(data: bytes) -> ServerList:
+    """Split a page of a list into its items, however deep they are. Raises UnreadableError."""
+    with _named():
+        try:
+            page = _LISTS.decode(data)
+        except (RecursionError, msgspec.ValidationError):  # an item is too deep, or there is a null
+            page = _split_list(data)
+    metadata = page.metadata
+    remaining = metadata.remaining_item_count or 0
+    return ServerList(page.kind, metadata.resource_version, metadata.continue_, remaining, page.items or ())
+
+
+def _split_list(data: bytes) -> _List:
+    members = json_members(data)
+    if not members:
+        raise UnreadableError("not one JSON object with members")
+    items: list[msgspec.Raw] = []
+    text = members.pop("items", memoryview(b"null"))
+    if bytes(text) != b"null":
+        places = _projection.json_elements(text)
+        if places is None:
+            raise UnreadableError(Problem("expected an array", field="items"))
+        items = [msgspec.Raw(text[at : at + size]) for at, size in places.tolist()]
+    kind = from_json(members.get("kind", memoryview(b'""')), str | None)
+    metadata = from_json(members.get("metadata", memoryview(b"{}")), _ListMeta | None)
+    return _List(kind=kind or "", metadata=metadata or _ListMeta(), items=items)
+
+
+def read_event(line: bytes) -> ServerEvent:
+    """Split a line of a watch into type and object, however deep that is. Raises UnreadableError."""
+    with _named():
+        try:
+            event = _EVENTS.decode(line)
+        except RecursionError:
+            members = json_members(line)
+            if "object" not in members:
+                raise UnreadableError("an event without an object") from None
+            event = _Event(from_json(members.get("type", memoryview(b'""')), str), msgspec.Raw(members["object"]))
+    return ServerEvent(event.type, event.object)
+
+
+def read_change(line: bytes, type_: type[_Object]) -> tuple[str, _Object] | None:
+    """Decode an event and its object at once, which is faster than one after the other. None if the line has to be read
+    by :func:`read_event`."""
+    try:
+        with _named():
+            event = _changes(type_).decode(line)
+            if event.type not in _CHANGES:
+                return None
+            _check(event.object)
+    except UnreadableError:
+        return None
+    return event.type, event.object

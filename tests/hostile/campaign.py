@@ -1,0 +1,174 @@
+"""Scenarios against all programs at once, and what becomes of each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from hostile.commands import COMMANDS, Command
+from hostile.http_server import Api, HostileServer
+from hostile.programs import PROGRAMS, Cluster, Process
+from hostile.scenarios import Scenario
+from kscale.world.clock import SystemClock
+from unit.drivers.vpa_world import SERVED
+
+__all__ = ["Campaign"]
+
+_WORK: float = 60.0
+_FAULT: float = 4.0
+_COMMANDS: float = 60.0
+_ROOM: int = 192 << 20
+"""Bytes that a program may hold beyond what it held before the first fault."""
+_ONLY_PROGRAMS = ("watch:", "metrics:", "scale:", "write:")
+"""Faults that a command which only lists does not meet."""
+_CLOCK_SET = "clock: an hour ahead, and back"
+_NO_TLS = "TLS: aborted"
+
+
+class Campaign:
+    """Runs scenarios one after the other. ``outcomes``: by scenario and program: ok, ended, stuck or unbounded."""
+
+    def __init__(self, directory: Path, scale: float) -> None:
+        self.directory, self.scale = directory, scale
+        self.outcomes: dict[str, dict[str, str]] = {}
+        self.programs: dict[str, Process] = {}
+        self.met: Counter[str] = Counter()
+        self.clock = directory / "ahead"
+
+    async def run(self, scenarios: Sequence[Scenario]) -> int:
+        """Run scenarios; returns the exit status."""
+        api = Api(SystemClock(), resources=SERVED)
+        self.cluster = Cluster(api)
+        async with HostileServer(api) as self.server:
+            try:
+                await self.start(PROGRAMS)
+                for scenario in scenarios:
+                    began = time.monotonic()
+                    await self.scenario(scenario)
+                    found = self.outcomes[scenario.name]
+                    odd = {program: outcome for program, outcome in found.items() if outcome != "ok"}
+                    print(f"{time.monotonic() - began:6.1f} s  {scenario.name}  {odd or 'ok'}", flush=True)
+                if len(scenarios) > 1:
+                    await self._set_clock()
+            finally:
+                for program in self.programs.values():
+                    program.end()
+        return self._report()
+
+    # -- one scenario ------------------------------------------------------------------------------------------------
+
+    async def scenario(self, scenario: Scenario, *, commands: bool = True) -> None:
+        """Run a scenario, with or without commands beside the programs."""
+        fault = scenario.fault()
+        outcomes = self.outcomes.setdefault(scenario.name, {})
+        if scenario.start:
+            for program in self.programs.values():
+                program.end()
+        await self.server.begin(fault)
+        if scenario.start:
+            await self.start(PROGRAMS, healthy=False)
+        words = COMMANDS if commands and not scenario.name.startswith(_ONLY_PROGRAMS) else ()
+        running = [Command(each, self.server, self.directory) for each in words]
+        await self._until_hit(running)
+        if scenario.harmless:
+            await self.check(outcomes)
+        self.met = Counter(self.server.hits)
+        self.server.end()
+        if not scenario.harmless:
+            await self.check(outcomes)
+        for command in running:
+            outcomes[command.name] = await command.outcome(self._seconds(_WORK))
+        await self._mend(outcomes)
+
+    async def _until_hit(self, commands: Sequence[Command]) -> None:
+        """Until programs and commands have met the fault, or are unlikely to: they do not ask for such a thing."""
+        begin = time.monotonic()
+        agents = {program.agent for program in self.programs.values() if program.alive}
+        while (waited := time.monotonic() - begin) < self._seconds(_COMMANDS):
+            self._measure()
+            met = agents <= {name for name, count in self.server.hits.items() if count >= 2}
+            asked = all(command.done or self.server.hits[command.name] for command in commands)
+            if (met or waited > self._seconds(_FAULT)) and asked:
+                break
+            await asyncio.sleep(0.05)
+        if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
+            print(f"        met by {dict(self.server.hits)}", flush=True)
+
+    async def check(self, outcomes: dict[str, str]) -> None:
+        """All programs are given work at once."""
+
+        async def of(program: Process) -> None:
+            done = await self.cluster.work(program, self._seconds(_WORK))
+            outcomes[program.name] = "ok" if done else "stuck" if program.alive else f"ended ({program.status})"
+
+        measuring = asyncio.create_task(self._measuring())
+        await asyncio.gather(*map(of, self.programs.values()))
+        measuring.cancel()
+        for program in self.programs.values():
+            if program.baseline and program.highest > program.baseline + _ROOM:
+                outcomes[program.name] = f"unbounded ({program.highest >> 20} MiB)"
+
+    async def _measuring(self) -> None:
+        while True:
+            self._measure()
+            await asyncio.sleep(0.1)
+
+    def _measure(self) -> None:
+        for program in self.programs.values():
+            program.measured()
+
+    async def _mend(self, outcomes: dict[str, str]) -> None:
+        """Start programs anew that are not well."""
+        for name in [name for name, outcome in outcomes.items() if outcome != "ok" and name in self.programs]:
+            print(f"---- {name}: {outcomes[name]}\n{self.programs[name].said()}\n----", flush=True)
+        odd = [name for name, outcome in outcomes.items() if outcome != "ok" and name in PROGRAMS]
+        if odd:
+            await self.start(odd)
+        for program in self.programs.values():
+            program.highest = 0
+
+    async def start(self, names: Iterable[str], *, healthy: bool = True) -> None:
+        for name in names:
+            if name in self.programs:
+                self.programs[name].end()
+            self.programs[name] = Process(name, self.server, self.directory, self.clock)
+        if not healthy:
+            return
+        outcomes: dict[str, str] = {}
+        await self.check(outcomes)
+        for name, outcome in outcomes.items():
+            if outcome != "ok":
+                raise RuntimeError(f"{name} does nothing on a good server: {outcome}\n{self.programs[name].said()}")
+            self.programs[name].baseline = self.programs[name].measured()
+
+    async def _set_clock(self) -> None:
+        outcomes = self.outcomes.setdefault(_CLOCK_SET, {})
+        self.clock.touch()
+        await self.check(outcomes)
+        self.clock.unlink()
+        await self.check(outcomes)
+
+    def _seconds(self, seconds: float) -> float:
+        return seconds * self.scale
+
+    # -- what came of it ---------------------------------------------------------------------------------------------
+
+    def _report(self) -> int:
+        columns = [*PROGRAMS, *(each.name for each in COMMANDS)]
+        width = max(map(len, self.outcomes), default=8)
+        print(f"\n{'SCENARIO':{width}}  {'  '.join(columns)}")
+        for name, outcomes in self.outcomes.items():
+            print(f"{name:{width}}  {'  '.join(f'{outcomes.get(each, chr(45)):{len(each)}}' for each in columns)}")
+        bad = 0
+        print()
+        for each in columns:
+            counted = Counter(found[each].partition(" ")[0] for found in self.outcomes.values() if each in found)
+            told = ", ".join(f"{count} {what}" for what, count in counted.most_common())
+            print(f"{each:{max(map(len, columns))}}  {told}")
+            bad += counted.total() - counted["ok"] - counted["refused"]
+        print(f"\n{len(self.outcomes)} scenarios, {bad} failures")
+        return 1 if bad else 0
