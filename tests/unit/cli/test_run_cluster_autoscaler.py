@@ -12,7 +12,7 @@ import pytest
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.cli.app import command_of
-from kscale.cli.cluster_autoscaler_flags import IDLE, OFF, REFUSED, AutoscalerFlags, LoopFlags
+from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, LoopFlags
 from kscale.cli.commands.run.cluster_autoscaler import build
 from kscale.cli.options import fields
 from kscale.cli.registry import find
@@ -106,7 +106,6 @@ def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
     assert known - {"help"} - taken() - REFUSED.keys() - IDLE.keys() == set()
     assert taken() & REFUSED.keys() == set()
     assert (taken() | REFUSED.keys()) & IDLE.keys() == set()
-    assert REFUSED.keys() >= OFF
 
 
 class Management(Client):
@@ -394,10 +393,14 @@ def test_help_has_every_flag() -> None:
         assert f"--{name.replace('_', '-')}" in found.stdout
 
 
-@pytest.mark.parametrize("name", sorted(OFF))
-def test_switches_without_effect_may_be_off(name: str) -> None:
-    found = run(*RUN, f"--{name}=false", "--nothing-like-it")
+def test_switches_of_the_other_release_may_be_off() -> None:
+    found = run(*RUN, "--node-autoprovisioning-enabled=false", "--nothing-like-it")
     assert "No such option: --nothing-like-it" in found.stderr
+    refused: list[list[str]] = []
+    for flag in ("--node-autoprovisioning-enabled=false", "--node-autoprovisioning-enabled=true"):
+        found = run(*RUN, flag, "--kubeconfig=/does/not/exist")
+        refused.append([line for line in found.stderr.splitlines() if "belongs to release 1.3" in line])
+    assert [len(each) for each in refused] == [0, 1]
 
 
 def test_a_flag_that_upstream_ignores_is_taken() -> None:
