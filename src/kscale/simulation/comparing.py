@@ -38,6 +38,7 @@ class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """What a run with one profile came to.
 
     ``left_out``: flags of the scenario that the programs of the profile do not have (``clusterAutoscaler.NAME``).
+    ``node_hours``: of all nodes; ``most_nodes``: at a time; ``actions``: how often what was asked for, by action.
     ``cost``: absent where a group has no price; ``pending_p95``, ``pending_max``: how long pods looked for a node, in
     seconds.
     """
@@ -72,7 +73,7 @@ class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
 
 class ProfileComparison(Record, frozen=True):
-    """The same scenario under the profile ``legacy`` and under today's.
+    """The same scenario (``name``, from ``begin`` on) under the profile ``legacy`` and under today's.
 
     ``legacy``, ``current``: what each run came to. ``decisions``: what was decided, in the order of the time at which
     either run decided it; ``rules``: those that the decisions name.

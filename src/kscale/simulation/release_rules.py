@@ -10,8 +10,10 @@ __all__ = ["RULES", "ReleaseRule"]
 
 
 class ReleaseRule(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """What a program did then (``legacy``) and does now (``current``), and upstream's files and functions that say so
-    (``legacy_source``, ``current_source``)."""
+    """A rule that changed, by its name (``id``): what a program did then (``legacy``) and does now (``current``).
+
+    ``legacy_source``, ``current_source``: upstream's files and functions that say so.
+    """
 
     id: str
     legacy: str

@@ -29,6 +29,7 @@ class Provider:
     name = ""
     gpu_label = ""
     gpu_types: Collection[str] = ()
+    """The types of GPU that the cloud has (upstream's ``GetAvailableGPUTypes``); metrics name no others."""
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Looks at the cloud anew, and tells its groups as they are now."""
