@@ -25,6 +25,7 @@ DOCUMENTS: dict[str, str] = {
     "HeadroomReport": "kscale.capacity.headroom",
     "InstanceTypeList": "kscale.capacity.catalogue.records",
     "MixPlan": "kscale.capacity.mix.records",
+    "ProfileComparison": "kscale.simulation.comparing",
     "RecommendationReport": "kscale.vpa.advice.records",
     "ReplayReport": "kscale.hpa.replay_report",
     "ScaleDownReport": "kscale.capacity.scale_down",

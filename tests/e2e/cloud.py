@@ -43,6 +43,7 @@ class FakeCloud:
 
     name = "fake"
     gpu_label = ""
+    gpu_types = ()
 
     def __init__(self, plane: ControlPlane, *groups: Machines) -> None:
         self._plane = plane

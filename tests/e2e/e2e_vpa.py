@@ -193,3 +193,59 @@ def lease(plane: ControlPlane) -> dict[str, Any]:
     with contextlib.suppress(Refused):  # it is not there yet
         return dict(plane.ask("GET", LEASE)["spec"])
     return {}
+
+
+def test_the_updater_of_2020_evicts_by_itself(cluster: ControlPlane) -> None:
+    """No admission controller lives here, and it does not look for one."""
+    plane = cluster
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "old"}},
+        "template": {"metadata": {"labels": {"app": "old"}}, "spec": pod("t")["spec"]},
+    }
+    made = plane.ask("POST", f"/apis/apps/v1{NAMESPACE}/replicasets", {"metadata": {"name": "old"}, "spec": spec})
+    for i in range(2):
+        body = owned(f"old-{i}", made["metadata"]["uid"])
+        body["metadata"]["labels"] = {"app": "old"}
+        body["metadata"]["ownerReferences"][0]["name"] = "old"
+        plane.ask("POST", PODS, body)
+        told: dict[str, Any] = {"status": {"phase": "Running", "startTime": now()}}
+        plane.ask("PATCH", f"{PODS}/old-{i}/status", told, content_type="application/merge-patch+json")
+    target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "old"}
+    plane.ask(
+        "POST",
+        VPAS,
+        {
+            "kind": "VerticalPodAutoscaler",
+            "apiVersion": "autoscaling.k8s.io/v1",
+            "metadata": {"name": "old"},
+            "spec": {"targetRef": target, "updatePolicy": {"updateMode": "Recreate"}},
+        },
+    )
+    bounds = {name: {"cpu": "2"} for name in ("target", "lowerBound", "upperBound")}
+    recommended = {"recommendation": {"containerRecommendations": [{"containerName": "c", **bounds}]}}
+    plane.ask("PATCH", f"{VPAS}/old/status", {"status": recommended}, content_type="application/merge-patch+json")
+
+    def left() -> list[str]:
+        return [
+            name
+            for name in names(plane, PODS)
+            if name.startswith("old-") and "deletionTimestamp" not in plane.ask("GET", f"{PODS}/{name}")["metadata"]
+        ]
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        options = UpdaterOptions(profile="legacy", updater_interval=timedelta(seconds=1))
+        access = await asyncio.to_thread(installed, plane, "vpa-updater")
+        async with connected(plane, replace(access, namespace="default")) as api:
+            build = partial(updater_program, options=options)
+            running = asyncio.create_task(
+                run(build, api.client, ProcessOptions(), version="1", stop=stop, clock=SystemClock())
+            )
+            await holds(lambda: running.done() or len(left()) == 1)
+            stop.set()
+            await running
+
+    asyncio.run(main())
+    told_by = {each["reason"]: each["message"] for each in plane.ask("GET", f"/api/v1{NAMESPACE}/events")["items"]}
+    assert told_by["EvictedByVPA"] == "Pod was evicted by VPA Updater to apply resource recommendation."

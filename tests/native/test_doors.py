@@ -145,7 +145,7 @@ def call_replay(c: dict[str, np.ndarray]) -> Any:
     return _replay.replay(
         4, metrics, c["recorded"], *parts(c, "up", "down"),
         tolerance_down=0.1, tolerance_up=0.1, cpu_initialization=0, initial_readiness=0, minimum=1, maximum=5,
-        behavior=True, scale_to_zero=False, legacy=False, downscale_window=300, startup=0, lag=0, period=10**9,
+        behavior=True, scale_to_zero=False, release=0, downscale_window=300, startup=0, lag=0, period=10**9,
         window=10**9, begin=0, start=1,
     )  # fmt: skip
 

@@ -44,7 +44,8 @@ class Query:
     initial_readiness: int = 0
     no_metrics: bool = False
     pods_unlisted: bool = False
-    legacy: bool = False
+    release: str = ""
+    """Today's calculator, or that of "1.20", "1.19" or "1.18"."""
 
 
 @dataclass
@@ -56,17 +57,12 @@ class Answer:
 
 
 def within(query: Query, ratio: float) -> bool:
-    if query.legacy:
+    if query.release:
         return abs(1.0 - ratio) <= query.up
     return 1.0 - query.down <= ratio <= 1.0 + query.up
 
 
 def group(query: Query, pod: Pod) -> str:
-    found = current_group(query, pod)
-    return "ignored" if query.legacy and found == "unready" else found
-
-
-def current_group(query: Query, pod: Pod) -> str:
     sample = query.samples.get(pod.name)
     if pod.deleting or pod.phase == "Failed":
         return "ignored"
@@ -105,9 +101,8 @@ def of_pods(query: Query) -> Answer:
     if not query.pods:
         return Answer(error="no_pods")
     groups = {pod.name: group(query, pod) for pod in query.pods}
-    values = {
-        name: sample.value for name, sample in query.samples.items() if groups.get(name) not in ("ignored", "unready")
-    }
+    removed = ("unready",) if query.release in ("1.19", "1.18") else ("ignored", "unready")
+    values = {name: sample.value for name, sample in query.samples.items() if groups.get(name) not in removed}
     if not values:
         return Answer(error="no_samples_left")
     requests: dict[str, int] = {}
@@ -122,7 +117,7 @@ def of_pods(query: Query) -> Answer:
     ratio, percent, average = first
     answer = Answer(query.current, percent, average)
     missing = [name for name, which in groups.items() if which == "missing"]
-    unready = [name for name, which in groups.items() if which == ("ignored" if query.legacy else "unready")]
+    unready = [name for name, which in groups.items() if which == "unready"]
     rebalance = bool(unready) and ratio > 1.0
     if not rebalance and not missing:
         if not within(query, ratio):
@@ -131,10 +126,10 @@ def of_pods(query: Query) -> Answer:
         return answer
     for name in missing:
         if ratio < 1.0 and query.mode == "utilization":
-            values[name] = quotient(i64(requests[name] * (100 if query.legacy else max(100, query.target))), 100)
+            values[name] = quotient(i64(requests[name] * (100 if query.release else max(100, query.target))), 100)
         elif ratio < 1.0:
             values[name] = query.target
-        elif ratio > 1.0 or (query.legacy and query.mode == "usage"):
+        elif ratio > 1.0 or (query.release and query.mode == "usage"):
             values[name] = 0
     if rebalance:
         for name in unready:
@@ -147,7 +142,8 @@ def of_pods(query: Query) -> Answer:
         return answer
     count = to_int32(ceil(second * float(len(values))))
     turns = (second < 1.0 and count > query.current) or (second > 1.0 and count < query.current)
-    if turns and not query.legacy:
+    checked = query.release == "" or (query.release in ("1.20", "1.19") and query.mode == "utilization")
+    if turns and checked:
         return answer
     answer.replicas = count
     return answer

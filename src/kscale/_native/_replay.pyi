@@ -35,7 +35,7 @@ def replay(
     maximum: int,
     behavior: bool,
     scale_to_zero: bool,
-    legacy: bool,
+    release: int,
     downscale_window: int,
     startup: int,
     lag: int,

@@ -13,6 +13,11 @@ cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
     cdef enum class Mode(uint8_t):
         pass
 
+    cdef enum class Release(uint8_t):
+        pass
+
+    const uint8_t kReleases
+
     cdef enum class SelectPolicy(uint8_t):
         pass
 
@@ -50,7 +55,7 @@ cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
         int32_t maximum
         bint behavior
         bint scale_to_zero
-        bint legacy
+        Release release
         Rules up
         Rules down
         int64_t downscale_window
@@ -109,7 +114,7 @@ cdef ReplayMetric metric_of(object metric, list keep) except *:
 def replay(
     Py_ssize_t ticks, metrics, recorded, up, down, *, double tolerance_down, double tolerance_up,
     int64_t cpu_initialization, int64_t initial_readiness, int32_t minimum, int32_t maximum,
-    bint behavior, bint scale_to_zero, bint legacy, int64_t downscale_window,
+    bint behavior, bint scale_to_zero, uint8_t release, int64_t downscale_window,
     int64_t startup, int64_t lag, int64_t period, int64_t window, int64_t begin, int32_t start,
 ):
     """Replicas, ready pods, desired, proposal, deciding metric (-1: none) and usage [ticks, metrics] of every tick.
@@ -117,6 +122,8 @@ def replay(
     Times in nanoseconds, loads in units; ``recorded`` int32[ticks] makes the plant follow it. Raises ``NativeError``
     for columns of different lengths, no load, negative durations, or more than a million pods.
     """
+    if release >= kReleases:
+        raise NativeError("an unknown release")
     if ticks < 0 or period <= 0 or startup < 0 or lag < 0 or start < 0:
         raise NativeError("a negative number")
     cdef list keep = []
@@ -143,7 +150,7 @@ def replay(
     given.maximum = maximum
     given.behavior = behavior
     given.scale_to_zero = scale_to_zero
-    given.legacy = legacy
+    given.release = <Release> release
     given.up = rules_of(up, keep)
     given.down = rules_of(down, keep)
     given.downscale_window = downscale_window

@@ -33,7 +33,7 @@ def calculate(
     now: int,
     cpu_initialization: int,
     initial_readiness: int,
-    legacy: bool = False,
+    release: int = 0,
     threads: int = 1,
 ) -> tuple[
     NDArray[np.int32],
@@ -59,5 +59,5 @@ def groups(
     now: int,
     cpu_initialization: int,
     initial_readiness: int,
-    legacy: bool = False,
+    release: int = 0,
 ) -> NDArray[np.uint8]: ...

@@ -42,11 +42,16 @@ cdef extern from "kscale/hpa/replica_batch.hpp" namespace "kscale::hpa" nogil:
         const int64_t* time
         const int64_t* window
 
+    cdef enum class Release(uint8_t):
+        pass
+
+    const uint8_t kReleases
+
     cdef struct Terms:
         int64_t now
         int64_t cpu_initialization
         int64_t initial_readiness
-        bint legacy
+        Release release
 
     cdef struct Extent:
         int64_t pods
@@ -96,6 +101,12 @@ cdef SampleColumns samples_of(
     return SampleColumns(&present[0], &value[0], &time[0], &window[0])
 
 
+cdef Release release_of(uint8_t code) except *:
+    if code >= kReleases:
+        raise NativeError("an unknown release")
+    return <Release> code
+
+
 def calculate(
     const uint8_t[::1] mode, const uint8_t[::1] cpu, const uint8_t[::1] given, const int32_t[::1] current,
     const int64_t[::1] target, const double[::1] down, const double[::1] up,
@@ -108,13 +119,14 @@ def calculate(
     const uint8_t[::1] sample_present, const int64_t[::1] sample_value, const int64_t[::1] sample_time,
     const int64_t[::1] sample_window,
     const int64_t[::1] request, const int64_t[::1] value,
-    int64_t now, int64_t cpu_initialization, int64_t initial_readiness, bint legacy=False, Py_ssize_t threads=1,
+    int64_t now, int64_t cpu_initialization, int64_t initial_readiness, uint8_t release=0, Py_ssize_t threads=1,
 ):
     """Replicas, utilization (percent), usage (milli), error, path, groups [n, 4] and ratios [n, 2] of every row.
 
     Times and periods in nanoseconds, amounts in milli-units; all arrays C-contiguous. Raises ``NativeError`` when the
-    columns of a family differ in length or a row holds an unknown code or points outside its columns. ``legacy``: as
-    Kubernetes 1.18 to 1.20 calculated. The result does not depend on ``threads``.
+    columns of a family differ in length or a row holds an unknown code or points outside its columns. ``release``:
+    0 is today's calculator, 1 that of Kubernetes 1.20, 2 of 1.19.0, 3 of 1.18.0. The result does not depend on
+    ``threads``.
     """
     cdef Py_ssize_t n = mode.shape[0], pods = phase.shape[0], n_samples = sample_present.shape[0]
     all_same(n, {"cpu": cpu.shape[0], "given": given.shape[0], "current": current.shape[0],
@@ -149,7 +161,7 @@ def calculate(
             c_samples,
             &request[0] if request.shape[0] else NULL,
             &value[0] if value.shape[0] else NULL,
-            Terms(now, cpu_initialization, initial_readiness, legacy),
+            Terms(now, cpu_initialization, initial_readiness, release_of(release)),
             threads,
             AnswerColumns(&o_replicas[0], &o_utilization[0], &o_usage[0], &o_error[0], &o_path[0], &o_groups[0, 0],
                           &o_ratios[0, 0]),
@@ -162,14 +174,14 @@ def groups(
     const int64_t[::1] start, const int64_t[::1] transition,
     const uint8_t[::1] sample_present, const int64_t[::1] sample_value, const int64_t[::1] sample_time,
     const int64_t[::1] sample_window,
-    bint cpu, int64_t now, int64_t cpu_initialization, int64_t initial_readiness, bint legacy=False,
+    bint cpu, int64_t now, int64_t cpu_initialization, int64_t initial_readiness, uint8_t release=0,
 ):
     """The group of every pod: 0 ready, 1 unready, 2 missing, 3 ignored. One sample row a pod."""
     cdef Py_ssize_t n = phase.shape[0], i
     same("sample_present", n, sample_present.shape[0])
     cdef PodColumns pods = pods_of(phase, deleting, ready, started, start, transition)
     cdef SampleColumns samples = samples_of(sample_present, sample_value, sample_time, sample_window)
-    cdef Terms terms = Terms(now, cpu_initialization, initial_readiness, legacy)
+    cdef Terms terms = Terms(now, cpu_initialization, initial_readiness, release_of(release))
     result = np.empty(n, np.uint8)
     cdef uint8_t[::1] out = result
     for i in range(n):

@@ -60,7 +60,8 @@ def parse_flags(texts: Iterable[str]) -> ParsedFlags:
             continue
         kind = hints.get(field)
         if kind is None or field == "profile":
-            problems.append(Problem(f"there is no flag {name!r}{_meant(field, hints)}", field=field))
+            others = [other for other in hints if other != "profile"]
+            problems.append(Problem(f"there is no flag {name!r}{_meant(field, others)}", field=field))
             continue
         try:
             if get_origin(kind) is list:

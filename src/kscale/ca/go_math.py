@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["divide", "format_fixed", "quotient", "tanh", "wrap_int32", "wrap_int64"]
+__all__ = ["divide", "format_fixed", "format_shortest", "quotient", "tanh", "wrap_int32", "wrap_int64"]
 
 
 def wrap_int32(number: int) -> int:
@@ -41,6 +41,14 @@ def format_fixed(number: float, places: int = 6) -> str:
     if math.isinf(number):
         return "+Inf" if number > 0 else "-Inf"
     return f"{number:.{places}f}"
+
+
+def format_shortest(number: float) -> str:
+    """``%v`` of a float64: the shortest digits that read back as the same number."""
+    if math.isnan(number) or math.isinf(number):
+        return format_fixed(number)
+    text = repr(float(number)).removesuffix(".0")
+    return f"{int(number)}" if "e+" in text and abs(number) < 1e21 else text
 
 
 def tanh(x: float) -> float:

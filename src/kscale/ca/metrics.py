@@ -17,58 +17,182 @@ _DEVICES: Final = (*_GPU, "dra_drivers")
 _DURATIONS: Final = tuple(0.1 * (1800 / 0.1) ** (i / 149) for i in range(150))
 
 METRICS: Final[Mapping[str, Metric]] = {
-    PREFIX + metric.name: metric._replace(name=PREFIX + metric.name)
+    PREFIX + metric.name: metric._replace(name=PREFIX + metric.name, help=f"[ALPHA] {metric.help}")
     for metric in (
-        Metric("cluster_safe_to_autoscale", "gauge"),
-        Metric("nodes_count", "gauge", ("state",)),
-        Metric("node_groups_count", "gauge", ("node_group_type",)),
-        Metric("unschedulable_pods_count", "gauge", ("type",)),
-        Metric("max_nodes_count", "gauge"),
-        Metric("cluster_cpu_current_cores", "gauge"),
-        Metric("cpu_limits_cores", "gauge", ("direction",)),
-        Metric("cluster_memory_current_bytes", "gauge"),
-        Metric("memory_limits_bytes", "gauge", ("direction",)),
-        Metric("node_group_min_count", "gauge", ("node_group",)),
-        Metric("node_group_max_count", "gauge", ("node_group",)),
-        Metric("node_group_target_count", "gauge", ("node_group",)),
-        Metric("node_group_healthiness", "gauge", ("node_group",)),
-        Metric("node_group_backoff_status", "gauge", ("node_group", "reason")),
-        Metric("last_activity", "gauge", ("activity",)),
-        Metric("function_duration_seconds", "histogram", ("function",), _DURATIONS),
-        Metric("function_duration_quantile_seconds", "summary", ("function",), of=PREFIX + "function_duration_seconds"),
-        Metric("pending_node_deletions", "gauge"),
-        Metric("errors_total", "counter", ("type",)),
-        Metric("scaled_up_nodes_total", "counter", _DEVICES),
-        Metric("scaled_up_gpu_nodes_total", "counter", _GPU),
-        Metric("failed_scale_ups_total", "counter", ("reason", *_DEVICES)),
-        Metric("failed_node_creations_total", "counter", ("reason",)),
-        Metric("failed_gpu_scale_ups_total", "counter", ("reason", *_GPU)),
-        Metric("scaled_down_nodes_total", "counter", ("reason", *_DEVICES)),
-        Metric("scaled_down_gpu_nodes_total", "counter", ("reason", *_GPU)),
-        Metric("evicted_pods_total", "counter", ("eviction_result",)),
-        Metric("unneeded_nodes_count", "gauge"),
-        Metric("unremovable_nodes_count", "gauge", ("reason",)),
-        Metric("scale_down_in_cooldown", "gauge"),
-        Metric("old_unregistered_nodes_removed_count", "counter"),
-        Metric("overflowing_controllers_count", "gauge"),
-        Metric("skipped_scale_events_count", "counter", ("direction", "reason")),
-        Metric("created_node_groups_total", "counter", ("group_type",)),
-        Metric("deleted_node_groups_total", "counter", ("group_type",)),
-        Metric("node_taints_count", "gauge", ("type",)),
-        Metric("inconsistent_instances_migs_count", "gauge"),  # of one cloud; upstream shows it for all
+        Metric(
+            "cluster_safe_to_autoscale",
+            "gauge",
+            help="Whether or not cluster is healthy enough for autoscaling. 1 if it is, 0 otherwise.",
+        ),
+        Metric("nodes_count", "gauge", ("state",), help="Number of nodes in cluster."),
+        Metric("node_groups_count", "gauge", ("node_group_type",), help="Number of node groups managed by CA."),
+        Metric("unschedulable_pods_count", "gauge", ("type",), help="Number of unschedulable pods in the cluster."),
+        Metric("max_nodes_count", "gauge", help="Maximum number of nodes in all node groups"),
+        Metric(
+            "cluster_cpu_current_cores", "gauge", help="Current number of cores in the cluster, minus deleting nodes."
+        ),
+        Metric("cpu_limits_cores", "gauge", ("direction",), help="Minimum and maximum number of cores in the cluster."),
+        Metric(
+            "cluster_memory_current_bytes",
+            "gauge",
+            help="Current number of bytes of memory in the cluster, minus deleting nodes.",
+        ),
+        Metric(
+            "memory_limits_bytes",
+            "gauge",
+            ("direction",),
+            help="Minimum and maximum number of bytes of memory in cluster.",
+        ),
+        Metric("node_group_min_count", "gauge", ("node_group",), help="Minimum number of nodes in the node group"),
+        Metric("node_group_max_count", "gauge", ("node_group",), help="Maximum number of nodes in the node group"),
+        Metric(
+            "node_group_target_count", "gauge", ("node_group",), help="Target number of nodes in the node group by CA."
+        ),
+        Metric(
+            "node_group_healthiness",
+            "gauge",
+            ("node_group",),
+            help="Whether or not node group is healthy enough for autoscaling. 1 if it is, 0 otherwise.",
+        ),
+        Metric(
+            "node_group_backoff_status",
+            "gauge",
+            ("node_group", "reason"),
+            help="Whether or not node group is backoff for not autoscaling. 1 if it is, 0 otherwise.",
+        ),
+        Metric("last_activity", "gauge", ("activity",), help="Last time certain part of CA logic executed."),
+        Metric(
+            "function_duration_seconds",
+            "histogram",
+            ("function",),
+            _DURATIONS,
+            help="Time taken by various parts of CA main loop.",
+        ),
+        Metric(
+            "function_duration_quantile_seconds",
+            "summary",
+            ("function",),
+            of=PREFIX + "function_duration_seconds",
+            help="Quantiles of time taken by various parts of CA main loop.",
+        ),
+        Metric(
+            "pending_node_deletions",
+            "gauge",
+            help="Number of nodes that haven't been removed or aborted after finished scale-down phase.",
+        ),
+        Metric("errors_total", "counter", ("type",), help="The number of CA loops failed due to an error."),
+        Metric("scaled_up_nodes_total", "counter", _DEVICES, help="Number of nodes added by CA."),
+        Metric("scaled_up_gpu_nodes_total", "counter", _GPU, help="Number of GPU nodes added by CA, by GPU name."),
+        Metric(
+            "failed_scale_ups_total",
+            "counter",
+            ("reason", *_DEVICES),
+            help="Number of times scale-up operation has failed.",
+        ),
+        Metric(
+            "failed_node_creations_total",
+            "counter",
+            ("reason",),
+            help="Number of nodes which failed to be added by CA.",
+        ),
+        Metric(
+            "failed_gpu_scale_ups_total",
+            "counter",
+            ("reason", *_GPU),
+            help="Number of times scale-up operation has failed.",
+        ),
+        Metric("scaled_down_nodes_total", "counter", ("reason", *_DEVICES), help="Number of nodes removed by CA."),
+        Metric(
+            "scaled_down_gpu_nodes_total",
+            "counter",
+            ("reason", *_GPU),
+            help="Number of GPU nodes removed by CA, by reason and GPU name.",
+        ),
+        Metric("evicted_pods_total", "counter", ("eviction_result",), help="Number of pods evicted by CA"),
+        Metric("unneeded_nodes_count", "gauge", help="Number of nodes currently considered unneeded by CA."),
+        Metric(
+            "unremovable_nodes_count",
+            "gauge",
+            ("reason",),
+            help="Number of nodes currently considered unremovable by CA.",
+        ),
+        Metric(
+            "scale_down_in_cooldown",
+            "gauge",
+            help="Whether or not the scale down is in cooldown. 1 if its, 0 otherwise.",
+        ),
+        Metric("old_unregistered_nodes_removed_count", "counter", help="Number of unregistered nodes removed by CA."),
+        Metric(
+            "overflowing_controllers_count",
+            "gauge",
+            help="Number of controllers that own a large set of heterogenous pods, preventing CA from treating "
+            "these pods as equivalent.",
+        ),
+        Metric(
+            "skipped_scale_events_count",
+            "counter",
+            ("direction", "reason"),
+            help="Count of scaling events that the CA has chosen to skip.",
+        ),
+        Metric(
+            "created_node_groups_total",
+            "counter",
+            ("group_type",),
+            help="Number of node groups created by Node Autoprovisioning.",
+        ),
+        Metric(
+            "deleted_node_groups_total",
+            "counter",
+            ("group_type",),
+            help="Number of node groups deleted by Node Autoprovisioning.",
+        ),
+        Metric("node_taints_count", "gauge", ("type",), help="Number of taints per type used in the cluster."),
+        Metric(
+            "inconsistent_instances_migs_count",
+            "gauge",
+            help="Number of migs where instance count according to InstanceGroupManagers.List() differs from the "
+            "results of Instances.List(). This can happen when some instances are abandoned or a user edits "
+            "instance 'created-by' metadata.",
+        ),  # of one cloud; upstream shows it for all
         Metric(
             "binpacking_heterogeneity",
             "histogram",
             ("instance_type", "cpu_count", "namespace_count"),
             (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+            help="Number of groups of equivalent pods being processed as a part of the same binpacking simulation.",
         ),
-        Metric("max_node_skip_eval_duration_seconds", "gauge"),
         Metric(
-            "node_removal_latency_seconds", "histogram", ("deleted", "delay_reason"), tuple(1.5**i for i in range(19))
+            "max_node_skip_eval_duration_seconds",
+            "gauge",
+            help="Maximum evaluation time of a node being skipped during ScaleDown.",
         ),
-        Metric("dra_node_template_resources_mismatch", "gauge", ("driver", "mismatch_type")),
-        Metric("skipped_pods_count", "gauge", ("requestor",)),
-        Metric("capacity_buffer_oldest_reconciliation_timestamp_seconds", "gauge", ("new_buffer",)),
+        Metric(
+            "node_removal_latency_seconds",
+            "histogram",
+            ("deleted", "delay_reason"),
+            tuple(1.5**i for i in range(19)),
+            help="Latency from when an unneeded node is eligible for scale down until it is removed (deleted=true) "
+            "or it became needed again (deleted=false). The 'delay_reason' label indicates the technical "
+            "bottleneck that delayed the scale-down ('none' if not delayed).",
+        ),
+        Metric(
+            "dra_node_template_resources_mismatch",
+            "gauge",
+            ("driver", "mismatch_type"),
+            help="Count of resource mismatches between ready nodes and node templates",
+        ),
+        Metric(
+            "skipped_pods_count",
+            "gauge",
+            ("requestor",),
+            help="Number of pods where scheduling simulation was skipped.",
+        ),
+        Metric(
+            "capacity_buffer_oldest_reconciliation_timestamp_seconds",
+            "gauge",
+            ("new_buffer",),
+            help="Unix timestamp of the oldest capacity buffer last reconciliation time.",
+        ),
     )
 }
 """Every metric by its name. Durations are seconds; only some are observed by loops, the others by the process."""

@@ -22,6 +22,7 @@ __all__ = [
     "CURRENT",
     "LEGACY",
     "LEGACY_DEFAULTS",
+    "LEGACY_FLAGS",
     "LEGACY_ONLY",
     "PROFILES",
     "AutoscalingOptions",
@@ -48,6 +49,20 @@ LEGACY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 
 LEGACY_ONLY = ("node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count", "max_empty_bulk_delete")
 """Options that have an effect in release 1.3 only."""
+
+LEGACY_FLAGS = frozenset(
+    {
+        "namespace", "scale_down_enabled", "scale_down_delay_after_add", "scale_down_delay_after_delete",
+        "scale_down_delay_after_failure", "scale_down_unneeded_time", "scale_down_unready_time",
+        "scale_down_utilization_threshold", "scan_interval", "max_nodes_total", "scale_down_non_empty_candidates_count",
+        "scale_down_candidates_pool_ratio", "scale_down_candidates_pool_min_count", "cores_total", "memory_total",
+        "gpu_total", "max_graceful_termination_sec", "max_total_unready_percentage", "ok_total_unready_count",
+        "max_node_provision_time", "estimator", "expander", "write_status_configmap", "balance_similar_node_groups",
+        "expendable_pods_priority_cutoff", "skip_nodes_with_system_pods", "skip_nodes_with_local_storage",
+        "min_replica_count", *LEGACY_ONLY,
+    }
+)  # fmt: skip
+"""Options that release 1.3 has a flag for."""
 
 GIB = 1 << 30
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
@@ -273,6 +288,18 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     def expander_names(self) -> list[str]:
         return self.expander.split(",")
 
+    @staticmethod
+    def misplaced(profile: str, given: Iterable[str]) -> list[Problem]:
+        """Return a problem for each option in ``given`` that the release of the profile has no flag for.
+
+        Options that are not given are no problem: what a profile has no flag for has no effect on its decisions.
+        """
+        if profile == LEGACY:
+            text, wrong = "release 1.3 has no such flag", {*given} - LEGACY_FLAGS - {"profile"}
+        else:
+            text, wrong = "it belongs to release 1.3 (--profile legacy)", {*given} & {*LEGACY_ONLY}
+        return [Problem(text, field=name) for name in sorted(wrong)]
+
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, with the option's name as field."""
         found = []
@@ -286,7 +313,8 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
             text = "--enable-dynamic-resource-allocation flag must be true: false"
             found.append(Problem(text, field="enable_dynamic_resource_allocation"))
         if self.estimator not in (("binpacking", "basic") if self.legacy else ("binpacking",)):
-            found.append(Problem(f"Unknown estimator: {self.estimator}", field="estimator"))
+            word = "Unrecognized" if self.legacy else "Unknown"
+            found.append(Problem(f"{word} estimator: {self.estimator}", field="estimator"))
         if self.allowed_scheduler_names:
             for name in self.bypassed_scheduler_names:
                 if name not in self.allowed_scheduler_names:

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from kscale.ca.options import LEGACY_ONLY, AutoscalingOptions, parse_gpu_limits, parse_range
-from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches, idle_texts, read_int
+from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
+from kscale.cli.go_flags import KLOG_IDLE, Idle, flags_given_of, idle_switches, idle_texts, read_int
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
 from kscale.objects.durations import format_duration
 
-__all__ = ["IDLE", "OFF", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
+__all__ = ["IDLE", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
 
 _T = TypeVar("_T")
 
@@ -52,7 +52,7 @@ _STATE: Final = {
 _SCALE_UP: Final = {
     "scale_up_from_zero": "Also scale up while no node of the cluster is ready.",
     "enforce_node_group_min_size": "Scale groups that are below their minimum size up to it.",
-    "estimator": "Estimator of node counts; binpacking is the only one.",
+    "estimator": "Estimator of node counts: binpacking; basic with --profile legacy only.",
     "expander": "How to choose a node group: random, most-pods, least-waste, least-nodes, price, "
     "priority or grpc, or a list of them.",
     "grpc_expander_cert": "PEM file of the certificates that the gRPC expander's server certificate is checked "
@@ -161,6 +161,12 @@ _SCALE_DOWN: Final = {
     "max_bulk_soft_taint_time": "Time limit for tainting candidates for deletion in one loop.",
     "node_deletion_candidate_ttl": "How long the taint of a candidate for deletion is trusted after a restart.",
 }
+_RELEASE_1_3: Final = {
+    "profile": "Release to run as: current, or legacy for release 1.3 of 2018 and 2019 with its flags and defaults.",
+    "node_autoprovisioning_enabled": "Create node groups that a scale-up needs, and delete those that nothing needs.",
+    "max_autoprovisioned_node_group_count": "Maximum number of groups that are created.",
+    "max_empty_bulk_delete": "Maximum number of empty nodes that are deleted at a time.",
+}
 _WHERE: Final = {
     "namespace": "Namespace of the lease, the status ConfigMap and the priority expander's ConfigMap.",
     "write_status_configmap": "Write the status to a ConfigMap.",
@@ -173,24 +179,18 @@ _WHERE: Final = {
 }
 _PANELS: Final = {
     "Limits": _LIMITS, "Cluster state": _STATE, "Scale-up": _SCALE_UP, "Taints": _TAINTS, "Scale-down": _SCALE_DOWN,
-    "Process": _WHERE,
+    "Process": _WHERE, "Release 1.3 (--profile legacy)": _RELEASE_1_3,
 }  # fmt: skip
 _BY_COMMAS: Final = ("bypassed_scheduler_names", "allowed_scheduler_names")
-_LEGACY: Final = "it belongs to release 1.3"
 _NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
 
 _DECIDES: Final = "decisions do not depend on it"
 
 REFUSED: Final[Mapping[str, str]] = {
     "nodes": "groups come from the cloud provider",
-    **{name.replace("_", "-"): _LEGACY for name in LEGACY_ONLY},
-    "profile": "release 1.3 has no status here that could be shown; kscale scale-up and scale-down decide as it did",
     "feature-gates": "features have flags of their own",
 }
 """Flags of upstream's and of other commands that ask for something else than what would be done here, and why."""
-
-OFF: Final = frozenset({"node-autoprovisioning-enabled"})
-"""Switches among them that are off by default."""
 
 
 def _read_parallelism(text: str) -> int:
@@ -244,13 +244,17 @@ class LoopFlags(OptionGroup):
     """What the decisions of a loop go by: fields named as those of :class:`kscale.ca.AutoscalingOptions`."""
 
     def options(self) -> AutoscalingOptions:
-        """As options. Raises InputError for what upstream refuses at start-up, with its texts."""
+        """As options. Raises InputError for what upstream refuses at start-up, with its texts, and for flags that the
+        release of the profile does not have."""
         defaults = AutoscalingOptions()
-        given: dict[str, Any] = {}
-        for name in fields(type(self)):
-            given[name] = _read(name, getattr(self, name), getattr(defaults, name))
-        options = AutoscalingOptions(**given)
-        problems = options.problems()
+        written = {name: getattr(self, name) for name in fields(type(self))}
+        profile = written.pop("profile")
+        values = {name: _read(name, value, getattr(defaults, name)) for name, value in written.items()}
+        typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
+        given = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
+        options = AutoscalingOptions.for_profile(profile, **given)
+        asked = [name for name, value in given.items() if value is not False]  # a switch that is off asks for nothing
+        problems = options.problems() + options.misplaced(profile, asked)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
         return options
@@ -304,6 +308,15 @@ class AutoscalerFlags(ProcessFlags):
             metavar="FILE",
             help="Configuration file of the cloud provider. externalgrpc: settings; clusterapi: "
             "kubeconfig of the management cluster; static: node groups.",
+        ),
+    ] = ""
+    static_sizes: Annotated[
+        str,
+        typer.Option(
+            "--static-sizes",
+            metavar="FILE",
+            help="static: file to which the sizes that groups shall have are written, for the program that makes "
+            "machines.",
         ),
     ] = ""
     clusterapi_cloud_config_authoritative: Annotated[

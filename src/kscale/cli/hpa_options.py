@@ -104,7 +104,8 @@ class ControllerFlags(DecisionFlags):
         typer.Option(
             "--profile",
             metavar="NAME",
-            help="Release to decide as: current, or legacy for the controller of 1.18 to 1.20.",
+            help="Release to decide as: current, or legacy for the controller of Kubernetes 1.20; legacy-1.19 and "
+            "legacy-1.18 for those of 1.19.0 and 1.18.0.",
             rich_help_panel=_PANEL,
         ),
     ] = "current"

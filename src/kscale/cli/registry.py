@@ -47,6 +47,12 @@ COMMANDS: tuple[Entry, ...] = (
         "Autoscalers in a simulated cluster: cost, waiting pods, and what they did.",
         "Autoscalers",
     ),
+    Entry(
+        "compare",
+        "kscale.cli.commands.compare",
+        "A scenario with the autoscalers of 2018 to 2020 and with today's, side by side.",
+        "Autoscalers",
+    ),
     Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
     Entry("mix", "kscale.cli.commands.mix", "The cheapest mix of node types, proven how cheap it can be."),
     Entry("whatif", "kscale.cli.commands.whatif", "What each of many scenarios would change, and at what cost."),

@@ -4,7 +4,7 @@ is kept for the next."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,11 +14,15 @@ from kscale.ca.clock_steps import moved
 from kscale.ca.cluster_state import initializing_status, is_scaling_up
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng, TellPrices
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.metrics import initial_observations, observation
+from kscale.ca.legacy.metrics import LEGACY_METRICS, initial_observations_1_3
+from kscale.ca.legacy.scale_down import started_1_3
+from kscale.ca.legacy.status_text import shown_1_3
+from kscale.ca.metrics import METRICS, initial_observations, observation
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.state import LoopState
 from kscale.ca.static_autoscaler.inputs import LoopInputs
+from kscale.ca.static_autoscaler.log_lines import log_lines
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.run_once import run_once, run_once_steps
 from kscale.ca.static_autoscaler.steady import (
@@ -41,6 +45,7 @@ from kscale.effects import (
     GetPrices,
     HasInstances,
     List,
+    Metric,
     Moment,
     Progress,
     Refresh,
@@ -56,7 +61,15 @@ from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Clock, GoesBy, Stores, Watch
 from kscale.world.serve.snapshotz import SnapshotDesk
 
-__all__ = ["AutoscalerProcess", "ClusterAutoscaler", "NodeBoard", "NotStartedError", "farewell", "reach_nodes"]
+__all__ = [
+    "AutoscalerProcess",
+    "ClusterAutoscaler",
+    "NodeBoard",
+    "NotStartedError",
+    "farewell",
+    "reach_nodes",
+    "served_metrics",
+]
 
 _log = logging.getLogger(__name__)
 PRIORITIES: Final = "cluster-autoscaler-priority-expander"
@@ -93,7 +106,8 @@ class NodeBoard:
 class AutoscalerProcess:
     """What the process is told, beside the options of a decision; the names are those of upstream's flags.
 
-    ``dra``: the API server serves devices; ``gpu_label``: the cloud's; ``rank``: an outside ranker, asked in a dry run;
+    ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: the
+    cloud's; ``rank``: an outside ranker, asked in a dry run;
     ``prices``: the cloud is asked for prices, in a dry run by this (None: groups say what their nodes cost);
     ``profile``: the scheduler's, if it is not the default one.
     """
@@ -102,9 +116,15 @@ class AutoscalerProcess:
     dry_run: bool = False
     dra: bool = True
     gpu_label: str = DEFAULT_GPU_LABEL
+    gpu_types: Collection[str] = ()
     rank: Rank | None = None
     prices: TellPrices | None = None
     profile: SchedulerProfile | None = None
+
+
+def served_metrics(options: AutoscalingOptions) -> tuple[Metric, ...]:
+    """Return the metrics that a process with these options observes: those of its profile's release."""
+    return tuple((LEGACY_METRICS if options.legacy else METRICS).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +161,29 @@ class ClusterAutoscaler:
     name: str = "cluster-autoscaler"
     report: LoopReport | None = None
     """Of the last loop."""
+    heard: Callable[[Moment, str, LoopReport], None] | None = None
+    """Called after each loop: when it began, why it started, and its report."""
     repeats: bool = False
     """Whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do."""
 
     def __post_init__(self) -> None:
-        self._begun = self.clock.now()
-        self._trigger = LoopTrigger(self.options.scan_interval, frequent=self.process.frequent_loops, now=self._begun)
-        self._actuator = Actuator(self.options, gpu_label=self.process.gpu_label)
+        self._start()
+        self._actuator = Actuator(self.options, gpu_label=self.process.gpu_label, gpu_types=self.process.gpu_types)
         self._groups: Groups | Sequence[NodeGroup] = ()
         self._first = True
         self._last: _Round | None = None
         self._moments: tuple[object, set[Moment]] = None, set()  # of the nodes of a snapshot
+
+    def _start(self) -> None:
+        frequent = self.process.frequent_loops and not self.options.legacy
+        self._begun = self.clock.now()
+        self._trigger = LoopTrigger(self.options.scan_interval, frequent=frequent, now=self._begun)
+
+    def leads(self) -> None:
+        """Begin to lead. Release 1.3 makes its autoscaler then: its first loop and its cooldowns count from here."""
+        if self.options.legacy:
+            self._start()
+            self.state = started_1_3(self.state, self._begun)
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -168,7 +200,7 @@ class ClusterAutoscaler:
         if self.options.asked_ahead:
             kinds.append(("v1", "PodTemplate"))
         found = [Watch(kind=kind, api_version=version) for version, kind in kinds]
-        if self.process.frequent_loops:
+        if self.process.frequent_loops and not self.options.legacy:
             found.append(Watch(kind="Pod", api_version="v1", field_selector=UNSCHEDULED_PODS, typed=True))
         if "priority" in self.options.expander_names:
             named = f"metadata.name={PRIORITIES}"
@@ -223,6 +255,7 @@ class ClusterAutoscaler:
         inputs = LoopInputs(
             actuator=None if self.process.dry_run else self._actuator,
             gpu_label=self.process.gpu_label,
+            gpu_types=self.process.gpu_types,
             process_age=timedelta_of(begun - self._begun),
             rng=self.rng,
             profile=self.process.profile,
@@ -243,9 +276,14 @@ class ClusterAutoscaler:
         self.report = report
         for warning in report.warnings:
             _log.warning("%s", warning)
+        if _log.isEnabledFor(logging.INFO):
+            for line in log_lines(report, self.options, now, details=_log.isEnabledFor(logging.DEBUG)):
+                _log.log(logging.INFO if line.level == "info" else logging.DEBUG, "%s", line.text)
         for name in report.scale_down.under_rollout if report.scale_down is not None else ():
             _log.debug("Node %s will be skipped as it is currently under rollout", name)
         _log.info("%r", report)
+        if self.heard is not None:
+            self.heard(now, self._trigger.reason, report)
         yield from progress.clock()
         if self.desk is not None and self.desk.wanted:
             self.desk.deliver(went_by(sight.snapshot, report), start=now, end=progress.now)
@@ -312,6 +350,9 @@ class ClusterAutoscaler:
     def _introduce(self, progress: Progress) -> Steps[None]:
         """What upstream shows before its first loop."""
         limits = self.options
+        if limits.legacy:
+            yield from self._introduce_1_3(progress)
+            return
         yield from progress.observe(
             *initial_observations(),
             observation("cpu_limits_cores", limits.cores_total.min, direction="minimum"),
@@ -324,7 +365,22 @@ class ClusterAutoscaler:
             problem = yield from write_status(progress, text, limits, progress.now)
             if problem is not None:
                 raise NotStartedError(f"Failed to init status ConfigMap: {problem}")
-        cloud = yield from progress.act(Refresh())  # taints of an earlier process are removed from nodes of groups only
+        yield from self._find_groups(progress)  # taints of an earlier process are removed from nodes of groups only
+
+    def _introduce_1_3(self, progress: Progress) -> Steps[None]:
+        """Show what release 1.3 shows before its first loop. A status that cannot be written did not stop it."""
+        options = self.options
+        yield from progress.observe(*initial_observations_1_3(options.node_autoprovisioning_enabled))
+        if options.write_status_configmap and not self.process.dry_run:
+            text = shown_1_3("Initializing", progress.now)
+            problem = yield from write_status(progress, text, options, progress.now)
+            if problem is not None:
+                _log.error("%s", problem)
+                _log.error("Failed to initialize status configmap, unable to write status events")
+        yield from self._find_groups(progress)
+
+    def _find_groups(self, progress: Progress) -> Steps[None]:
+        cloud = yield from progress.act(Refresh())
         if cloud.error is not None:
             _log.error("the cloud cannot be looked at: %s", cloud.error.message)
         self._groups = cloud.value or ()

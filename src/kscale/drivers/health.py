@@ -28,16 +28,17 @@ class HealthCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The flags ``--max-inactivity``, ``--max-failing-time`` and ``--max-startup-time``.
 
     Until the first loop has succeeded, the last of them counts for both others, and it is never less than they are.
+    None: the first loop has no longer than the others, as in release 1.3.
     """
 
     max_inactivity: timedelta = timedelta(minutes=10)
     max_failing_time: timedelta = timedelta(minutes=15)
-    max_startup_time: timedelta = timedelta(minutes=20)
+    max_startup_time: timedelta | None = timedelta(minutes=20)
 
     @property
     def startup(self) -> timedelta:
-        """What counts for the first loop."""
-        return max(self.max_startup_time, self.max_inactivity, self.max_failing_time)
+        """What counts for the first loop, where it has a time of its own."""
+        return max(self.max_startup_time or timedelta(), self.max_inactivity, self.max_failing_time)
 
 
 class HealthCheck:
@@ -50,7 +51,8 @@ class HealthCheck:
         self._failing = duration(options.max_failing_time)
         self._startup = duration(options.startup)
         self.last_activity = self.last_success = now
-        self._monitoring = self._initialised = False
+        self._monitoring = False
+        self._initialised = options.max_startup_time is None
 
     def start_monitoring(self, now: Moment) -> None:
         """From here on the process has to act."""

@@ -57,7 +57,9 @@ _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
 _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
 _KINDS_WITHIN: Final = 5 * SECOND  # those of usual kinds wait for it, too
 _OBJECTS: Final = 50  # what a round makes of one HPA, nearly all of which it lets go of at its end, are not so many
-_LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
+_LEFT_ALONE: Final = Metric(
+    "kscale_horizontal_left_alone", "gauge", help="Number of HPAs that another controller manages."
+)
 
 HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
 """Upstream's, of the controller and of its queue, and how many HPAs another controller has."""

@@ -46,7 +46,22 @@ _JITTER: Final = 1.2
 _MASTER_STATUS: Final = "leader_election_master_status"
 _SLOWPATH: Final = "leader_election_slowpath_total"
 
-LEADER_METRICS: Final = (Metric(_MASTER_STATUS, "gauge", ("name",)), Metric(_SLOWPATH, "counter", ("name",)))
+_NAMED: Final = "'name' is the string used to identify the lease. Please make sure to group by name."
+LEADER_METRICS: Final = (
+    Metric(
+        _MASTER_STATUS,
+        "gauge",
+        ("name",),
+        help="[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, "
+        f"1 indicates master. {_NAMED}",
+    ),
+    Metric(
+        _SLOWPATH,
+        "counter",
+        ("name",),
+        help=f"[ALPHA] Total number of slow path exercised in renewing leader leases. {_NAMED}",
+    ),
+)
 
 _Asked = Get | Create | Patch | Emit | Observe
 

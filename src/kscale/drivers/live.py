@@ -42,8 +42,19 @@ _DECISION: Final = "kscale_decision_seconds"
 _SKIPPED: Final = "kscale_skipped_loops_total"
 
 DRIVE_METRICS: Final = (
-    Metric(_DECISION, "histogram", ("driver",), (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)),
-    Metric(_SKIPPED, "counter", ("driver",)),
+    Metric(
+        _DECISION,
+        "histogram",
+        ("driver",),
+        (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+        help="Seconds that a round computed, without the time that it waited for requests.",
+    ),
+    Metric(
+        _SKIPPED,
+        "counter",
+        ("driver",),
+        help="Rounds that did not start when due because objects were being listed again.",
+    ),
 )
 """How long a round decided, without what it waited for (and what was decided in the background since the one before);
 and rounds that were not begun when they were due, because a kind was being listed anew."""

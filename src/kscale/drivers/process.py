@@ -41,7 +41,9 @@ from kscale.world.serve.tls import ReloadingContext
 __all__ = ["Build", "ProcessOptions", "Program", "Surroundings", "run_process"]
 
 _log = logging.getLogger(__name__)
-_BUILD_INFO: Final = Metric("kscale_build_info", "gauge", ("program", "version"))
+_BUILD_INFO: Final = Metric(
+    "kscale_build_info", "gauge", ("program", "version"), help="1, with the program and its version as labels."
+)
 _CLOUD_CALLS: Final = 16
 _AT_END: Final = 10.0
 _EVENTS_AT_END: Final = 2.0
@@ -80,7 +82,7 @@ class Surroundings:
 class Program:
     """What one program is made of.
 
-    - ``metrics``: every metric that its machines observe; ``help_texts`` of them.
+    - ``metrics``: every metric that its machines observe.
     - ``health``: what ``/health-check`` says, by a clock that is never set; None: always well. ``monitored`` is called
       when it begins to lead.
     - ``ready``: why it cannot do its work yet while it leads, once the lists have come; nothing where it can.
@@ -100,7 +102,6 @@ class Program:
 
     driver: Driver[Any]
     metrics: Sequence[Metric] = ()
-    help_texts: Mapping[str, str] = field(default_factory=dict)
     health: Healthy | None = None
     monitored: Callable[[], None] = lambda: None
     ready: Callable[[], str] = lambda: ""
@@ -166,7 +167,7 @@ async def run_process(
     program = built if isinstance(built, Program) else await built
     try:
         for metric in program.metrics:
-            metrics.describe(metric, program.help_texts.get(metric.name, ""))
+            metrics.describe(metric)
         labels = {"program": program.driver.name, "version": version}
         metrics.observe([Observation(name=_BUILD_INFO.name, labels=labels)])
         await _Process(program, around, options, stop, rng or random.Random(), served).run()

@@ -13,13 +13,41 @@ from kscale.effects import SECOND, Metric, Moment, Observation
 __all__ = ["QUEUE_METRICS", "QueueMetrics"]
 
 _BOUNDS: Final = tuple(1e-6 * 10.0**i for i in range(10))
-_DEPTH: Final = Metric("workqueue_depth", "gauge", ("name",))
-_ADDS: Final = Metric("workqueue_adds_total", "counter", ("name",))
-_WAITED: Final = Metric("workqueue_queue_duration_seconds", "histogram", ("name",), _BOUNDS)
-_WORKED: Final = Metric("workqueue_work_duration_seconds", "histogram", ("name",), _BOUNDS)
-_UNFINISHED: Final = Metric("workqueue_unfinished_work_seconds", "gauge", ("name",))
-_LONGEST: Final = Metric("workqueue_longest_running_processor_seconds", "gauge", ("name",))
-_RETRIES: Final = Metric("workqueue_retries_total", "counter", ("name",))
+_DEPTH: Final = Metric("workqueue_depth", "gauge", ("name",), help="[BETA] Current depth of workqueue")
+_ADDS: Final = Metric(
+    "workqueue_adds_total", "counter", ("name",), help="[BETA] Total number of adds handled by workqueue"
+)
+_WAITED: Final = Metric(
+    "workqueue_queue_duration_seconds",
+    "histogram",
+    ("name",),
+    _BOUNDS,
+    help="[BETA] How long in seconds an item stays in workqueue before being requested.",
+)
+_WORKED: Final = Metric(
+    "workqueue_work_duration_seconds",
+    "histogram",
+    ("name",),
+    _BOUNDS,
+    help="[BETA] How long in seconds processing an item from workqueue takes.",
+)
+_UNFINISHED: Final = Metric(
+    "workqueue_unfinished_work_seconds",
+    "gauge",
+    ("name",),
+    help="[BETA] How many seconds of work has done that is in progress and hasn't been observed by work_duration. "
+    "Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at "
+    "which this increases.",
+)
+_LONGEST: Final = Metric(
+    "workqueue_longest_running_processor_seconds",
+    "gauge",
+    ("name",),
+    help="[BETA] How many seconds has the longest running processor for workqueue been running.",
+)
+_RETRIES: Final = Metric(
+    "workqueue_retries_total", "counter", ("name",), help="[BETA] Total number of retries handled by workqueue"
+)
 
 QUEUE_METRICS: Final = (_DEPTH, _ADDS, _WAITED, _WORKED, _UNFINISHED, _LONGEST, _RETRIES)
 """All of them; ``name`` is the queue's."""

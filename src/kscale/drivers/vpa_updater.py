@@ -20,20 +20,29 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRanges
-from kscale.vpa.metrics import METRICS
+from kscale.vpa.metrics import LEGACY_METRICS, METRICS
 from kscale.vpa.options import UpdaterOptions
 from kscale.vpa.scales import ScaleCache
-from kscale.vpa.updater import ScalingDirection, UpdaterResult, UpdaterRound, UpdaterState, updater_steps
+from kscale.vpa.updater import (
+    ScalingDirection,
+    UpdaterResult,
+    UpdaterRound,
+    UpdaterState,
+    legacy_updater_steps,
+    updater_steps,
+)
 from kscale.vpa.updater.controlled import is_acting
 from kscale.world.protocols import Change, GoesBy, Stores, Watch
 
-__all__ = ["UPDATER_METRICS", "UpdaterSight", "VpaUpdater", "updater_program"]
+__all__ = ["LEGACY_UPDATER_METRICS", "UPDATER_METRICS", "UpdaterSight", "VpaUpdater", "updater_program"]
 
 _log = logging.getLogger(__name__)
 _PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith("vpa_updater_"))
 """What it observes."""
+LEGACY_UPDATER_METRICS: Final = tuple(LEGACY_METRICS.values())
+"""What the updater of 2020 observes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,8 @@ class VpaUpdater:
         self.options = options or UpdaterOptions()
         self._planner = None if plan is None else RoundPlanner(plan)
         self.state = UpdaterState()
+        self.heard: Callable[[UpdaterResult], None] | None = None
+        """Called with the result of each loop."""
         self.limit_ranges = LimitRanges()
         self._admission = ScalingDirection()
         # Scales are asked for once: upstream's updater never refreshes them.
@@ -138,11 +149,18 @@ class VpaUpdater:
         )
         if self._planner is not None:
             yield from self._plan_steps(self._planner, sight, given, progress)
-        result = yield from updater_steps(
-            self.state, given, now=progress.now, options=self.options, admission=self._admission
-        )
+        result = yield from self._loop_steps(self.state, given, progress.now, self._admission)
         self._tell(result)
+        if self.heard is not None:
+            self.heard(result)
         self._active()
+
+    def _loop_steps(
+        self, state: UpdaterState, given: UpdaterRound, now: Moment, admission: ScalingDirection
+    ) -> Steps[UpdaterResult]:
+        if self.options.legacy:  # it was made without an eviction admission
+            return legacy_updater_steps(state, given, now=now, options=self.options)
+        return updater_steps(state, given, now=now, options=self.options, admission=admission)
 
     @property
     def goes_by(self) -> GoesBy:
@@ -167,9 +185,7 @@ class VpaUpdater:
         """Says what the loop would do to nodes. Scales and the lease are asked for as the loop itself asks."""
         actions: list[Action] = []
         now = progress.now
-        steps = updater_steps(
-            copy.deepcopy(self.state), given, now=now, options=self.options, admission=ScalingDirection()
-        )
+        steps = self._loop_steps(copy.deepcopy(self.state), given, now, ScalingDirection())
         result: UpdaterResult = yield from foreseen_steps(steps, actions.append, now=now)
         cluster = planner.cluster(sight.beside, sight.pods)
         yield from planner.told_steps(update_plan(cluster, given, result, actions, now=now), progress)
@@ -178,6 +194,8 @@ class VpaUpdater:
         for pod in result.chosen:
             why = "outside the recommended range" if pod.outside_recommended_range else f"by {pod.resource_diff:.3g}"
             _log.info("Pod accepted for update: %s/%s, %s: %s", pod.namespace, pod.pod, why, pod.targets)
+        for text in result.details:
+            _log.info("%s", text)
         for text in result.diagnostics:
             _log.warning("%s", text)
 
@@ -193,4 +211,9 @@ def updater_program(
         active=lambda: health.update_last_activity(around.steady.now()),
         plan=plan,
     )
-    return Program(driver=driver, metrics=UPDATER_METRICS, health=health, clock_set=driver.clock_set)
+    if options.legacy:  # its check counted from the start, whether it had seen anything or not
+        health.start_monitoring(around.steady.now())
+    if options.eviction_rate_limit <= 0:
+        _log.info("Rate limit disabled")
+    metrics = LEGACY_UPDATER_METRICS if options.legacy else UPDATER_METRICS
+    return Program(driver=driver, metrics=metrics, health=health, clock_set=driver.clock_set)

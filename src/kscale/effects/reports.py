@@ -34,13 +34,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # nothing in 
 
 class Metric(NamedTuple):
     """A metric of upstream's: its kind (``counter``, ``gauge``, ``histogram``, ``summary``), its labels in order, and
-    the upper bounds of a histogram. ``of``: a summary of what another metric, a histogram, observes."""
+    the upper bounds of a histogram. ``of``: a summary of what another metric, a histogram, observes. ``help``: the text
+    of its HELP line, upstream's where upstream has the metric."""
 
     name: str
     kind: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
     of: str = ""
+    help: str = ""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -119,7 +119,7 @@ def calculate_row(
     values: Sequence[int] = (),
     timestamp: Moment = ZERO_TIME,
     groups: Mapping[str, Sequence[str]] | None = None,
-    terms: tuple[Moment, int, int, bool],
+    terms: tuple[Moment, int, int, int],
 ) -> Replicas:
     """One row through the kernel (``kscale._native._replicas.calculate``).
 
@@ -155,7 +155,7 @@ def calculate_row(
         utilization=int(utilization[0]) if MODES[mode] == "utilization" else None,
         usage=int(usage[0]),
         timestamp=timestamp,
-        error=error_text(int(errors[0]), bad_request[1], legacy=terms[3]),
+        error=error_text(int(errors[0]), bad_request[1], legacy=terms[3] != 0),
         path=tuple(name for bit, name in PATHS if paths[0] & bit),
         ratio=float(ratios[0, 0]),
         second_ratio=float(ratios[0, 1]),

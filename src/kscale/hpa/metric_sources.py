@@ -155,14 +155,15 @@ MetricSource = (
 
 
 def source_of(spec: MetricSpec, options: HPAOptions | None = None) -> MetricSource | None:
-    """The source that the type names; None for an unknown type (``ContainerResource`` in the legacy profile).
+    """The source that the type names; None for an unknown type (``ContainerResource`` for a controller that does
+    not know it).
 
     Raises :class:`~kscale.errors.InputError` where upstream would crash.
     """
     source: MetricSource | None
     if spec.type == "Resource":
         field, source = "resource", spec.resource
-    elif spec.type == "ContainerResource" and not (options is not None and options.legacy):
+    elif spec.type == "ContainerResource" and (options is None or options.knows_container_metrics):
         field, source = "containerResource", spec.container_resource
     elif spec.type == "Pods":
         field, source = "pods", spec.pods

@@ -35,17 +35,62 @@ STALE_SYNC_SKIPS: Final = f"{_PREFIX}stale_sync_skips_total"
 _BOUNDS: Final = tuple(0.001 * 2.0**i for i in range(15))
 _OUTCOME: Final = ("action", "error")
 _COMPUTATION: Final = ("action", "error", "metric_type")
+_ACTION: Final = "The label 'action' should be either 'scale_down', 'scale_up', or 'none'. "
+_ERROR: Final = "the label 'error' should be either 'spec', 'internal', or 'none'. "
+_FIRST_ERROR: Final = (
+    "Note that if both spec and internal errors happen during a reconciliation, the first one to occur is reported in "
+    "`error` label."
+)
+_TYPE: Final = "The label 'metric_type' corresponds to HPA.spec.metrics[*].type"
 
 METRICS: Final[Mapping[str, Metric]] = {
     each.name: each
     for each in (
-        Metric(RECONCILIATIONS, "counter", _OUTCOME),
-        Metric(RECONCILIATION_DURATION, "histogram", _OUTCOME, _BOUNDS),
-        Metric(METRIC_COMPUTATIONS, "counter", _COMPUTATION),
-        Metric(METRIC_COMPUTATION_DURATION, "histogram", _COMPUTATION, _BOUNDS),
-        Metric(NUM_HPAS, "gauge"),
-        Metric(DESIRED_REPLICAS, "gauge", ("namespace", "hpa_name")),
-        Metric(STALE_SYNC_SKIPS, "counter", ("group", "resource")),
+        Metric(
+            RECONCILIATIONS,
+            "counter",
+            _OUTCOME,
+            help=f"[BETA] Number of reconciliations of HPA controller. {_ACTION}Also, {_ERROR}{_FIRST_ERROR}",
+        ),
+        Metric(
+            RECONCILIATION_DURATION,
+            "histogram",
+            _OUTCOME,
+            _BOUNDS,
+            help=f"[BETA] The time(seconds) that the HPA controller takes to reconcile once. {_ACTION}Also, "
+            f"{_ERROR}{_FIRST_ERROR}",
+        ),
+        Metric(
+            METRIC_COMPUTATIONS,
+            "counter",
+            _COMPUTATION,
+            help=f"[BETA] Number of metric computations. {_ACTION}Also, {_ERROR}{_TYPE}",
+        ),
+        Metric(
+            METRIC_COMPUTATION_DURATION,
+            "histogram",
+            _COMPUTATION,
+            _BOUNDS,
+            help=f"[BETA] The time(seconds) that the HPA controller takes to calculate one metric. {_ACTION}The "
+            f"{_ERROR.removeprefix('the ')}{_TYPE}",
+        ),
+        Metric(
+            NUM_HPAS,
+            "gauge",
+            help="[ALPHA] Current number of controlled HPA objects.",
+        ),
+        Metric(
+            DESIRED_REPLICAS,
+            "gauge",
+            ("namespace", "hpa_name"),
+            help="[ALPHA] Current desired replica count for HPA objects.",
+        ),
+        Metric(
+            STALE_SYNC_SKIPS,
+            "counter",
+            ("group", "resource"),
+            help="[ALPHA] Total number of HPA syncs skipped due to a stale watch cache.",
+        ),
     )
 }
 """Name -> metric, with its labels in upstream's order; durations are seconds."""

@@ -11,11 +11,15 @@ import msgspec
 from kscale.effects import Moment, duration, moment
 from kscale.errors import InputError, Problem
 
-__all__ = ["CURRENT", "FEATURE_GATES", "LEGACY", "PROFILES", "HPAOptions"]
+__all__ = ["CURRENT", "FEATURE_GATES", "LEGACY", "LEGACY_1_18", "LEGACY_1_19", "PROFILES", "HPAOptions"]
 
 CURRENT: Final = "current"
 LEGACY: Final = "legacy"
-PROFILES: Final = (CURRENT, LEGACY)
+LEGACY_1_19: Final = "legacy-1.19"
+LEGACY_1_18: Final = "legacy-1.18"
+PROFILES: Final = (CURRENT, LEGACY, LEGACY_1_19, LEGACY_1_18)
+"""Whose controller: that of Kubernetes 1.37; of 1.20 (and 1.18.12, 1.19.4 and later patches of these); of 1.19.0 (and
+1.17.17, 1.18.8 to 1.19.3); of 1.18.0 (and 1.17.0). The last two by name, as their calculators differ."""
 
 FEATURE_GATES: Final[Mapping[str, bool]] = {
     "HPAConfigurableTolerance": True,  # locked in 1.37: off only for an older emulation version
@@ -27,16 +31,23 @@ FEATURE_GATES: Final[Mapping[str, bool]] = {
 }
 """The gates that decisions read, with their defaults in Kubernetes 1.37."""
 
-_KNOWN_TO_LEGACY: Final = frozenset({"HPAScaleToZero"})
+_KNOWN: Final[Mapping[str, frozenset[str]]] = {
+    CURRENT: frozenset(FEATURE_GATES),
+    LEGACY: frozenset({"HPAContainerMetrics", "HPAScaleToZero"}),
+    LEGACY_1_19: frozenset({"HPAScaleToZero"}),
+    LEGACY_1_18: frozenset({"HPAScaleToZero"}),
+}
+"""The gates that the releases of the profiles have."""
 
 
 class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Flags of kube-controller-manager that the HPA reads: upstream's flags of the same names.
 
-    ``profile`` says whose decision: ``current`` (1.37), or ``legacy``, the controller of 1.18 to 1.20: it has one
-    worker whatever the flag says (there was none), knows none of the gates but ``HPAScaleToZero`` (off: whether 0 is a
-    legal minimum), and differs where ``docs/hpa.md`` says so. ``feature_gates`` overrides :data:`FEATURE_GATES` by
-    name. Raises :class:`~kscale.errors.InputError` for a profile or gate that is not known, and for less than one
+    ``profile`` says whose decision (:data:`PROFILES`): ``current`` (1.37), or ``legacy``, ``legacy-1.19`` and
+    ``legacy-1.18``, the controllers of 1.20, 1.19.0 and 1.18.0. Those have one worker whatever the flag says (there was
+    none), know few of the gates (``HPAScaleToZero``: whether 0 is a legal minimum; 1.20 ``HPAContainerMetrics``, too;
+    both off), and differ where ``docs/hpa.md`` says so. ``feature_gates`` overrides :data:`FEATURE_GATES` by name.
+    Raises :class:`~kscale.errors.InputError` for a profile or gate that is not known, and for less than one
     worker.
     """
 
@@ -53,7 +64,7 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.profile not in PROFILES:
             text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
             raise InputError(Problem(text, field="profile"))
-        unknown = sorted(set(self.feature_gates) - (_KNOWN_TO_LEGACY if self.legacy else set(FEATURE_GATES)))
+        unknown = sorted({*self.feature_gates} - _KNOWN[self.profile])
         if unknown:
             raise InputError(Problem(f"unrecognized feature gate: {', '.join(unknown)}", field="feature_gates"))
         if self.concurrent_horizontal_pod_autoscaler_syncs < 1:
@@ -69,17 +80,27 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def legacy(self) -> bool:
-        """Whether the controller is that of 1.18 to 1.20."""
-        return self.profile == LEGACY
+        """Whether the controller is one of 1.18 to 1.20."""
+        return self.profile != CURRENT
 
     @property
     def workers(self) -> int:
         """How many reconciles run at a time."""
         return 1 if self.legacy else self.concurrent_horizontal_pod_autoscaler_syncs
 
-    def terms(self, now: datetime | Moment) -> tuple[Moment, int, int, bool]:
-        """What the calculator's kernel goes by: now, cpu initialization, initial readiness (nanoseconds), legacy."""
-        return moment(now), self.cpu_initialization_ns, self.initial_readiness_ns, self.legacy
+    @property
+    def knows_container_metrics(self) -> bool:
+        """Whether the controller knows metrics of the type ``ContainerResource``."""
+        return not self.legacy or self.feature_gates.get("HPAContainerMetrics", False)
+
+    @property
+    def release(self) -> int:
+        """The release of the calculator as its kernel knows it: the position of the profile in :data:`PROFILES`."""
+        return PROFILES.index(self.profile)
+
+    def terms(self, now: datetime | Moment) -> tuple[Moment, int, int, int]:
+        """What the calculator's kernel goes by: now, cpu initialization, initial readiness (nanoseconds), release."""
+        return moment(now), self.cpu_initialization_ns, self.initial_readiness_ns, self.release
 
     @property
     def sync_period_ns(self) -> int:

@@ -24,7 +24,8 @@ from kscale.objects.times import moment_in
 __all__ = ["GROUPS", "PodColumns", "Sample", "SampleColumns", "group_pods", "pod_request", "pod_requests"]
 
 GROUPS: Final = ("ready", "unready", "missing", "ignored")
-"""The groups by code. In the legacy profile unready pods are among the ignored, which it then counts as unused."""
+"""The groups by code. Ignored are deleting and failed pods; the calculators of 1.19.0 and before skip these pods, but
+their samples stay in the sums."""
 
 _PHASES: Final = {"Pending": 1, "Running": 2, "Failed": 3}
 _READY: Final = {"True": 1, "False": 2, "Unknown": 3}
@@ -172,12 +173,14 @@ def pod_request(pod: Any, container: str, resource: str, options: HPAOptions) ->
         if container and each.name != container:
             continue
         request = (each.resources.requests or {}).get(resource)
+        if request is None and options.legacy:
+            return f"missing request for {resource}"
         if request is None:
             return f"missing request for {resource} in container {each.name} of Pod {pod.metadata.name}"
         total += request.milli_value()
         if container:
             return request.milli_value()
-    if container:
+    if container and not options.legacy:
         return f"container {container} not found in Pod {pod.metadata.name}"
     return (total + 2**63) % 2**64 - 2**63
 

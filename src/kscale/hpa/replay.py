@@ -133,7 +133,7 @@ def replay(
         maximum=spec.max_replicas,
         behavior=behavior is not None,
         scale_to_zero=options.enabled("HPAScaleToZero"),
-        legacy=options.legacy,
+        release=options.release,
         downscale_window=options.downscale_stabilization_ns,
         startup=round(plant.startup * SECOND),
         lag=round(plant.lag * SECOND),

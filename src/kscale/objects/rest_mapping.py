@@ -11,6 +11,7 @@ from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
 
 __all__ = [
+    "AUTOSCALING_V1",
     "BUILT_IN",
     "BUILT_IN_MAPPER",
     "AnyKindRESTMapper",

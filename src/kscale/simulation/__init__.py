@@ -7,8 +7,10 @@ again, and holds what is decided against a log.
 from __future__ import annotations
 
 from kscale.simulation.building import BUNDLED, BUNDLED_VPA, Setup, build, read_scenario
+from kscale.simulation.comparing import ComparedDecision, ComparedRun, ProfileComparison, compare_profiles
 from kscale.simulation.decisions import Decision, DecisionLog
 from kscale.simulation.records import SimulationReport
+from kscale.simulation.release_rules import ReleaseRule
 from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
 from kscale.simulation.running import Simulation, simulate
 from kscale.simulation.scenario import Scenario
@@ -18,9 +20,13 @@ from kscale.simulation.timelines import Timeline
 __all__ = [
     "BUNDLED",
     "BUNDLED_VPA",
+    "ComparedDecision",
+    "ComparedRun",
     "Decision",
     "DecisionLog",
     "DecisionReplay",
+    "ProfileComparison",
+    "ReleaseRule",
     "Scenario",
     "Setup",
     "Simulation",
@@ -28,6 +34,7 @@ __all__ = [
     "Simulator",
     "Timeline",
     "build",
+    "compare_profiles",
     "read_decisions",
     "read_scenario",
     "replay_decisions",

@@ -10,7 +10,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kscale.ca.flag_parsing import parse_flags
-from kscale.ca.options import LEGACY_ONLY, AutoscalingOptions
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.legacy.metrics import GPU_LABEL_1_3
+from kscale.ca.options import CURRENT, LEGACY, AutoscalingOptions
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.driver import Driver
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
@@ -31,6 +33,7 @@ __all__ = ["Autoscalers"]
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _FREQUENT: Final = "frequent-loops-enabled"
+_PROFILE: Final = "profile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +72,11 @@ class Autoscalers:
         if autoscaling is not None:
             self._check_goes_on("clusterAutoscaler", "scan-interval", autoscaling)
             health = HealthCheck(HealthCheckOptions(), self.world.time.now)
-            process = AutoscalerProcess(dra=False, frequent_loops=frequent)
-            found.append(ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard(), repeats=True))
+            gpu_label = GPU_LABEL_1_3 if autoscaling.legacy else DEFAULT_GPU_LABEL
+            process = AutoscalerProcess(dra=False, frequent_loops=frequent, gpu_label=gpu_label)
+            driver = ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard(), repeats=True)
+            driver.leads()
+            found.append(driver)
         return found
 
     def _check_goes_on(self, controller: str, flag: str, options: msgspec.Struct) -> None:
@@ -92,7 +98,10 @@ class Autoscalers:
         """What loops go by, and whether some follow upon others at once."""
         where = "controllers.clusterAutoscaler.flags"
         flags = dict(given.flags)
-        frequent = flags.pop(_FREQUENT, True)
+        profile = flags.pop(_PROFILE, CURRENT)
+        if profile == LEGACY and _FREQUENT in flags:
+            self.values.wrong(f"{where}.{_FREQUENT}", "release 1.3 has no such flag")
+        frequent = flags.pop(_FREQUENT, profile != LEGACY)
         if not isinstance(frequent, bool):
             self.values.wrong(f"{where}.{_FREQUENT}", f"{frequent!r} is neither true nor false")
         texts = [
@@ -105,9 +114,10 @@ class Autoscalers:
             for name in found.idle:
                 if name.replace("-", "_") not in AutoscalingOptions.__struct_fields__:
                     self.values.wrong(f"{where}.{name}", "has no effect in a simulated cluster")
-            for name in found.values.keys() & {*LEGACY_ONLY}:
-                self.values.wrong(f"{where}.{name.replace('_', '-')}", "it belongs to release 1.3")
-            return AutoscalingOptions(**found.values), frequent is True
+            options = AutoscalingOptions.for_profile(str(profile), **found.values)
+            for problem in (*options.problems(), *options.misplaced(options.profile, found.values)):
+                self.values.wrong(f"{where}.{problem.field.replace('_', '-')}", problem.message)
+            return options, frequent is True
         except InputError as error:
             for problem in error.problems:
                 name = problem.field.replace("_", "-")

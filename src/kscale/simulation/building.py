@@ -28,6 +28,7 @@ from kscale.objects.policy import PodDisruptionBudget
 from kscale.simulation.arrivals import Arrivals, openb_arrivals
 from kscale.simulation.autoscalers import Autoscalers
 from kscale.simulation.budgets import budget_problems
+from kscale.simulation.custom_objects import CustomObjects, custom_objects
 from kscale.simulation.recorded import completed
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
 from kscale.simulation.scheduling import scheduling_of
@@ -62,7 +63,8 @@ def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """All that a run needs. ``drivers`` in the order of their ranks. ``horizon``: how long it is, ``sample``: how often
-    timelines are sampled, both in nanoseconds. ``prices``: of each group an hour."""
+    timelines are sampled, both in nanoseconds. ``prices``: of each group an hour;
+    ``warnings``: what of the scenario is not simulated, and why."""
 
     scenario: Scenario
     world: SimulatedWorld
@@ -70,6 +72,7 @@ class Setup:
     horizon: int
     sample: int
     prices: Mapping[str, float | None]
+    warnings: Sequence[str] = ()
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
@@ -108,9 +111,10 @@ class _Builder:
     def __init__(self, scenario: Scenario, values: Values, begin: Moment, groups: Sequence[NodeGroup]) -> None:
         self.scenario, self.values, self.begin = scenario, values, begin
         self._more_groups = groups
+        self._workloads: set[str] = {*_WORKLOADS}
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
-        scenario, values = self.scenario, self.values
+        scenario, values, more = self.scenario, self.values, list(more)
         horizon = values.duration(scenario.horizon, "horizon", least=1)
         if horizon > LAST_TIME - self.begin:
             values.wrong("horizon", f"{scenario.horizon} is too long: it ends after {to_text(LAST_TIME)}")
@@ -120,7 +124,8 @@ class _Builder:
         self._check()
         objects = [*self._objects(more, traced, arrivals.places), *arrivals.nodes]
         traced = traced.admitted(self._admitted)
-        there = [*objects, *traced.applied]
+        custom = self._custom(objects, more)
+        there = [*objects, *custom.objects, *traced.applied]
         self._no_others(arrivals, there)
         groups = self._groups(objects)
         machines = self._machines(groups)
@@ -137,7 +142,13 @@ class _Builder:
         load = self._load(there)
         external = self._external(load)
         self._check()
-        world = SimulatedWorld(now=self.begin, objects=objects, options=options, times=times)
+        world = SimulatedWorld(
+            now=self.begin,
+            objects=[*objects, *custom.objects],
+            options=options,
+            times=times,
+            custom=custom.resources,
+        )
         for group in groups:
             world.cloud.add(group, machines[group.id])
         for key, (usage, queue) in load.items():
@@ -157,6 +168,7 @@ class _Builder:
             horizon=horizon,
             sample=sample,
             prices={group.id: group.price for group in groups},
+            warnings=custom.warnings,
         )
 
     def _check(self) -> None:
@@ -201,6 +213,19 @@ class _Builder:
                 self.values.problems += budget_problems(item, self.values.source)
         self._check()
         return [self._admitted(item) for item in completed(found, later)]
+
+    def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
+        """The custom resources that HPAs scale, which make pods as workloads do."""
+        files = [str(self.values.folder / name) for name in self.scenario.cluster]
+        named = [each for each in more if isinstance(each, str)]
+        try:
+            custom = custom_objects(objects, [*files, *named, *self.scenario.objects])
+        except InputError as error:
+            raise InputError(
+                [replace(problem, source=problem.source or self.values.source) for problem in error.problems]
+            ) from None
+        self._workloads = {*_WORKLOADS, *(each.kind for each in custom.resources)}
+        return custom
 
     def _no_others(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
         """No workload makes pods whose names a trace has."""
@@ -327,7 +352,7 @@ class _Builder:
 
     def _key(self, text: str, field: str) -> Key:
         parts = text.split("/")
-        if len(parts) != 3 or parts[0] not in _WORKLOADS:
+        if len(parts) != 3 or parts[0] not in self._workloads:
             self.values.wrong(field, f"{text!r} is no workload: Deployment/NAMESPACE/NAME is meant")
             return "", "", ""
         return parts[0], parts[1], parts[2]

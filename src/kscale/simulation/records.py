@@ -149,7 +149,7 @@ class SimulationReport(Record, frozen=True):
     changed, each that was made, changed or deleted counted. ``recommendations``: of VPAs, as they stand at the end.
     ``interruptions``: machines that were lost, of all groups; ``interrupted_pods``: pods that were lost with their node
     before their end (those of DaemonSets apart). ``jobs``: what became of each job.
-    ``ideal`` is there where it was asked for.
+    ``ideal`` is there where it was asked for. ``warnings``: what of the scenario was not simulated, and why.
     """
 
     KIND = "SimulationReport"
@@ -181,3 +181,4 @@ class SimulationReport(Record, frozen=True):
     interruptions: int = 0
     interrupted_pods: int = 0
     jobs: list[JobUse] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)

@@ -30,6 +30,7 @@ from kscale.simulation.records import (
     Recommended,
     SimulationReport,
 )
+from kscale.simulation.stored_versions import storing_current_versions
 from kscale.simulation.timelines import Timeline
 from kscale.snapshot.collector import collector_at_ease
 from kscale.world.simulated.api_objects import Changes
@@ -132,7 +133,7 @@ class _Run:
     def _drive(self, driver: Driver[Any], rank: int, *, skip: bool) -> VirtualDrive:
         world = self.world
         stores = world.stores(driver.watches)
-        perform = self.log.listening(driver.name, world.perform)
+        perform = self.log.listening(driver.name, storing_current_versions(world.perform))
         goes_by = driver.goes_by if skip and isinstance(driver, Repeating) else None
         inputs = None if goes_by is None else partial(world.inputs, stores, goes_by)
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
@@ -209,6 +210,7 @@ class _Run:
         arrived = sum(queue.arrived for queue in world.load.queues.values())
         late = sum(queue.late for queue in world.load.queues.values())
         return SimulationReport(
+            warnings=list(self.setup.warnings),
             name=self.setup.scenario.name,
             begin=to_text(self.begin) or "",
             horizon_seconds=self.setup.horizon / SECOND,

@@ -39,50 +39,154 @@ def _all() -> list[Metric]:
     recommender, updater, quality, admission = (
         f"vpa_{part}_" for part in ("recommender", "updater", "quality", "admission_controller")
     )
+    timed = (
+        (recommender, "Time spent in various parts of VPA Recommender main loop."),
+        (updater, "Time spent in various parts of VPA Updater main loop."),
+        (admission, "Time spent in various parts of VPA admission controller"),
+    )
     found = [
-        Metric(f"{prefix}execution_latency_seconds", "histogram", ("step",), _STEPS)
-        for prefix in (recommender, updater, admission)
+        Metric(f"{prefix}execution_latency_seconds", "histogram", ("step",), _STEPS, help=text)
+        for prefix, text in timed
     ]
     found += [
         Metric(
             f"{recommender}vpa_objects_count",
             "gauge",
             (_MODE, "has_recommendation", "api", "matches_pods", "unsupported_config"),
+            help="Number of VPA objects present in the cluster.",
         ),
-        Metric(f"{recommender}recommendation_latency_seconds", "histogram", (), _FIRST),
-        Metric(f"{recommender}aggregate_container_states_count", "gauge"),
-        Metric(f"{recommender}metric_server_responses", "counter", ("is_error", "client_name")),
-        Metric(f"{recommender}prometheus_client_api_requests_count", "counter", ("code", "method")),
         Metric(
-            f"{recommender}prometheus_client_api_requests_duration_seconds", "histogram", ("code", "method"), _REQUESTS
+            f"{recommender}recommendation_latency_seconds",
+            "histogram",
+            (),
+            _FIRST,
+            help="Time elapsed from creating a valid VPA configuration to the first recommendation.",
+        ),
+        Metric(
+            f"{recommender}aggregate_container_states_count",
+            "gauge",
+            help="Number of aggregate container states being tracked by the recommender",
+        ),
+        Metric(
+            f"{recommender}metric_server_responses",
+            "counter",
+            ("is_error", "client_name"),
+            help="Count of responses to queries to metrics server",
+        ),
+        Metric(
+            f"{recommender}prometheus_client_api_requests_count",
+            "counter",
+            ("code", "method"),
+            help="Number of requests to a Prometheus API",
+        ),
+        Metric(
+            f"{recommender}prometheus_client_api_requests_duration_seconds",
+            "histogram",
+            ("code", "method"),
+            _REQUESTS,
+            help="Duration of requests to a Prometheus API",
         ),
     ]
-    for name in ("controlled_pods", "evictable_pods", "vpas_with_evictable_pods", "vpas_with_evicted_pods"):
-        found.append(Metric(f"{updater}{name}_total", "gauge", (_SIZE, _MODE)))
-    for name in ("in_place_updatable_pods", "vpas_with_in_place_updatable_pods", "vpas_with_in_place_updated_pods"):
-        found.append(Metric(f"{updater}{name}_total", "gauge", (_SIZE,)))
+    for name, text in (
+        ("controlled_pods", "Number of Pods controlled by VPA updater."),
+        ("evictable_pods", "Number of Pods matching eviction criteria."),
+        ("vpas_with_evictable_pods", "Number of VPA objects with at least one Pod matching eviction criteria."),
+        ("vpas_with_evicted_pods", "Number of VPA objects with at least one evicted Pod."),
+    ):
+        found.append(Metric(f"{updater}{name}_total", "gauge", (_SIZE, _MODE), help=text))
+    updatable = "Number of VPA objects with at least one Pod matching in place update criteria."
+    for name, text in (
+        ("in_place_updatable_pods", "Number of Pods matching in place update criteria."),
+        ("vpas_with_in_place_updatable_pods", updatable),
+        ("vpas_with_in_place_updated_pods", "Number of VPA objects with at least one in-place updated Pod."),
+    ):
+        found.append(Metric(f"{updater}{name}_total", "gauge", (_SIZE,), help=text))
     found += [
-        Metric(f"{updater}evicted_pods_total", "counter", (_SIZE, _MODE, *_NAMED)),
-        Metric(f"{updater}failed_eviction_attempts_total", "counter", (_SIZE, _MODE, "reason", *_NAMED)),
-        Metric(f"{updater}in_place_updated_pods_total", "counter", (_SIZE, *_NAMED)),
-        Metric(f"{updater}failed_in_place_update_attempts_total", "counter", (_SIZE, "reason", *_NAMED)),
-        Metric(f"{updater}in_place_infeasible_skip_pods_total", "counter", (_SIZE, *_NAMED)),
+        Metric(
+            f"{updater}evicted_pods_total",
+            "counter",
+            (_SIZE, _MODE, *_NAMED),
+            help="Number of Pods evicted by Updater to apply a new recommendation.",
+        ),
+        Metric(
+            f"{updater}failed_eviction_attempts_total",
+            "counter",
+            (_SIZE, _MODE, "reason", *_NAMED),
+            help="Number of failed attempts to update Pods by eviction",
+        ),
+        Metric(
+            f"{updater}in_place_updated_pods_total",
+            "counter",
+            (_SIZE, *_NAMED),
+            help="Number of Pods updated in-place by Updater to apply a new recommendation.",
+        ),
+        Metric(
+            f"{updater}failed_in_place_update_attempts_total",
+            "counter",
+            (_SIZE, "reason", *_NAMED),
+            help="Number of failed attempts to update Pods in-place.",
+        ),
+        Metric(
+            f"{updater}in_place_infeasible_skip_pods_total",
+            "counter",
+            (_SIZE, *_NAMED),
+            help="Number of pods that were skipped for in-place update due to cached infeasibility",
+        ),
     ]
     compared = (_MODE, "resource", _OOM)
     found += [
-        Metric(f"{quality}usage_recommendation_relative_diffs", "histogram", compared, _RELATIVE),
-        Metric(f"{quality}usage_sample_missing_recommendation_count", "counter", compared),
-        Metric(f"{quality}relative_recommendation_changes", "histogram", (_MODE, "resource", _SIZE), _RELATIVE),
+        Metric(
+            f"{quality}usage_recommendation_relative_diffs",
+            "histogram",
+            compared,
+            _RELATIVE,
+            help="Diffs between recommendation and usage, normalized by recommendation value",
+        ),
+        Metric(
+            f"{quality}usage_sample_missing_recommendation_count",
+            "counter",
+            compared,
+            help="Count of usage samples when a recommendation should be present but is missing",
+        ),
+        Metric(
+            f"{quality}relative_recommendation_changes",
+            "histogram",
+            (_MODE, "resource", _SIZE),
+            _RELATIVE,
+            help="Changes between consecutive recommendation values, normalized by old value",
+        ),
     ]
-    for short, unit, bounds, own in (("cpu", "cores", _CORES, ()), ("mem", "bytes", _BYTES, (_OOM,))):
-        found.append(Metric(f"{quality}{short}_recommendations_{unit}", "histogram", (_MODE, *own), bounds))
-        for side in ("over", "lower_equal"):
+    for short, word, unit, bounds, own in (
+        ("cpu", "CPU", "cores", _CORES, ()),
+        ("mem", "memory", "bytes", _BYTES, (_OOM,)),
+    ):
+        title = "CPU" if short == "cpu" else "Memory"
+        text = f"{title} recommendation values as observed on recorded usage sample"
+        found.append(Metric(f"{quality}{short}_recommendations_{unit}", "histogram", (_MODE, *own), bounds, help=text))
+        for side, sign in (("over", ">"), ("lower_equal", "<=")):
             name = f"{quality}{short}_recommendation_{side}_usage_diffs_{unit}"
-            found.append(Metric(name, "histogram", (_MODE, _MISSING, *own), bounds))
+            text = f"Absolute diffs between recommendation and usage for {word} when recommendation {sign} usage"
+            found.append(Metric(name, "histogram", (_MODE, _MISSING, *own), bounds, help=text))
     found += [
-        Metric(f"{admission}admission_pods_total", "counter", ("applied",)),
-        Metric(f"{admission}admission_latency_seconds", "histogram", ("status", "resource"), _REQUESTS),
-        Metric("vpa_resources_get_resources_count", "counter", ("source",)),
+        Metric(
+            f"{admission}admission_pods_total",
+            "counter",
+            ("applied",),
+            help="Number of Pods processed by VPA Admission Controller.",
+        ),
+        Metric(
+            f"{admission}admission_latency_seconds",
+            "histogram",
+            ("status", "resource"),
+            _REQUESTS,
+            help="Time spent in VPA Admission Controller.",
+        ),
+        Metric(
+            "vpa_resources_get_resources_count",
+            "counter",
+            ("source",),
+            help="Count of calls to get the resources of a pod or container.",
+        ),
     ]
     return found
 
@@ -94,7 +198,7 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
     metric.name: metric
     for metric in (
         METRICS["vpa_updater_execution_latency_seconds"],
-        Metric("vpa_updater_evicted_pods_total", "counter"),
+        METRICS["vpa_updater_evicted_pods_total"]._replace(labels=()),
     )
 }
 """Those of the updater of about 2020."""

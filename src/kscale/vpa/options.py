@@ -17,7 +17,10 @@ from kscale.objects.quantity import Quantity
 
 __all__ = [
     "CPU_STARTUP_BOOST",
+    "CURRENT",
     "IN_PLACE",
+    "LEGACY",
+    "LEGACY_UPDATER_FLAGS",
     "PER_VPA_CONFIG",
     "AdmissionOptions",
     "RecommenderOptions",
@@ -26,6 +29,15 @@ __all__ = [
 ]
 
 _DAY: Final = timedelta(days=1)
+CURRENT: Final = "current"
+LEGACY: Final = "legacy"
+LEGACY_UPDATER_FLAGS: Final = frozenset(
+    {
+        "updater_interval", "min_replicas", "eviction_tolerance", "eviction_rate_limit", "eviction_rate_burst",
+        "evict_after_oom_threshold", "profile",
+    }
+)  # fmt: skip
+"""Options that the updater of 2020 has a flag for."""
 PER_VPA_CONFIG: Final = "PerVPAConfig"
 CPU_STARTUP_BOOST: Final = "CPUStartupBoost"
 IN_PLACE: Final = "InPlace"
@@ -148,6 +160,8 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
       ``AllAlpha`` says, and without that off. ``InPlace`` and
       ``CPUStartupBoost`` allow the update mode and the end of boosts, ``PerVPAConfig`` a VPA's own
       ``evictAfterOOMSeconds``.
+    - ``profile``: whose updater: ``current``, or ``legacy`` for that of 2020 (:mod:`kscale.vpa.updater.legacy`), which
+      reads :data:`LEGACY_UPDATER_FLAGS` alone.
     """
 
     vpa_object_namespace: str = ""
@@ -166,15 +180,35 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
     in_recommendation_bounds_eviction_lifetime_threshold: timedelta = timedelta(hours=12)
     evict_after_oom_threshold: timedelta = timedelta(minutes=10)
     feature_gates: dict[str, bool] = {}
+    profile: str = CURRENT
+
+    @property
+    def legacy(self) -> bool:
+        """Whether the updater is that of 2020."""
+        return self.profile == LEGACY
 
     def ignores(self, namespace: str) -> bool:
         """Whether VPAs of a namespace are left alone."""
         return _ignores(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
-        """What upstream refuses at start-up, in its words, with the option's name as field."""
+        """What upstream refuses at start-up, in its words, with the option's name as field.
+
+        With the profile ``legacy`` options that differ from their default and that the updater of 2020 did not have
+        are problems, too.
+        """
         found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         found += _gate_problems(self.feature_gates)
+        if self.profile not in (CURRENT, LEGACY):
+            text = f"unknown profile {self.profile!r}; there are {CURRENT}, {LEGACY}"
+            found.append(Problem(text, field="profile"))
+        if self.legacy:
+            today = UpdaterOptions()
+            found += [
+                Problem("the updater of 2020 has no such flag", field=name)
+                for name in self.__struct_fields__
+                if name not in LEGACY_UPDATER_FLAGS and getattr(self, name) != getattr(today, name)
+            ]
         if self.admission_controller_status_lease_timeout <= timedelta():
             text = "--admission-controller-status-lease-timeout must be positive."
             found.append(Problem(text, field="admission_controller_status_lease_timeout"))

@@ -10,7 +10,7 @@ somewhere else than the API server, and because a Python program can be one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -172,6 +172,11 @@ class NodeGroups(Protocol):
     @property
     def gpu_label(self) -> str:
         """The label of nodes that names their type of GPU; empty: the cloud has none of its own."""
+        ...
+
+    @property
+    def gpu_types(self) -> Collection[str]:
+        """The types of GPU that the cloud has, for the labels of metrics (``GetAvailableGPUTypes``)."""
         ...
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:

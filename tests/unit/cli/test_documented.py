@@ -19,7 +19,17 @@ import pytest
 from unit.cli.support import kscale
 
 ROOT = Path(__file__).parents[3]
-SHOWING = ("cli", "cost", "mix", "simulate", "sweep", "tutorial", "tutorial-simulation", "whatif")
+SHOWING = (
+    "cli",
+    "cost",
+    "mix",
+    "programs-of-2018-2020",
+    "simulate",
+    "sweep",
+    "tutorial",
+    "tutorial-simulation",
+    "whatif",
+)
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in SHOWING))
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 

@@ -57,6 +57,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "InstanceTypeList": ("catalogue", "show", EXAMPLES / "data" / "aws.csv"),
         "MixPlan": ("mix", *dump, *groups, "--curve", "--budget", 2),
         "RecommendationReport": ("recommend", *dump, "--history", folder / "u.csv", "--effect"),
+        "ProfileComparison": ("compare", web, "--horizon", "3m"),
         "ReplayReport": ("replay", "hpa", folder / "load.csv", "-f", folder / "hpa.yaml", "--request", "500m"),
         "ScaleDownReport": ("scale-down", *dump, *groups, "--now", "2026-01-01T00:00:00Z"),
         "ScaleUpPlan": ("scale-up", *dump, *groups),

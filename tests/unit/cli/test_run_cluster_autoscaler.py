@@ -12,7 +12,7 @@ import pytest
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.cli.app import command_of
-from kscale.cli.cluster_autoscaler_flags import IDLE, OFF, REFUSED, AutoscalerFlags, LoopFlags
+from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, LoopFlags
 from kscale.cli.commands.run.cluster_autoscaler import build
 from kscale.cli.options import fields
 from kscale.cli.registry import find
@@ -35,12 +35,46 @@ from unit.world.fake_api_server import FakeApiServer
 UPSTREAM = Path(__file__).with_name("upstream_flags.txt")
 RUN = ("run", "cluster-autoscaler")
 GROUP = "cluster.x-k8s.io"
-OWN = {"profile", "max_empty_bulk_delete", "node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count"}
 
 
 def test_every_option_of_a_decision_is_a_flag() -> None:
     assert LoopFlags().options() == AutoscalingOptions()
-    assert {*AutoscalingOptions.__struct_fields__} - {*fields(LoopFlags)} == {*OWN, "predicate_parallelism"}
+    assert {*AutoscalingOptions.__struct_fields__} - {*fields(LoopFlags)} == {"predicate_parallelism"}
+
+
+def test_the_legacy_profile_takes_the_flags_and_defaults_of_release_1_3() -> None:
+    options = LoopFlags(profile="legacy", estimator="basic", max_empty_bulk_delete=3).options()  # type: ignore[call-arg]  # the same
+    assert (options.legacy, options.estimator, options.max_empty_bulk_delete) == (True, "basic", 3)
+    assert (options.expander, options.expendable_pods_priority_cutoff) == ("random", 0)
+    with pytest.raises(InputError) as caught:
+        LoopFlags(profile="legacy", salvo_scale_up=True, startup_taint=["x"]).options()  # type: ignore[call-arg]  # the same
+    assert [(each.field, each.message) for each in caught.value.problems] == [
+        ("--salvo-scale-up", "release 1.3 has no such flag"),
+        ("--startup-taint", "release 1.3 has no such flag"),
+    ]
+    with pytest.raises(InputError, match=r"--max-empty-bulk-delete: it belongs to release 1.3 \(--profile legacy\)"):
+        LoopFlags(max_empty_bulk_delete=3).options()  # type: ignore[call-arg]  # the same
+    with pytest.raises(InputError, match="unknown profile 'old'; there are current, legacy"):
+        LoopFlags(profile="old").options()  # type: ignore[call-arg]  # the same
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--frequent-loops-enabled"], "--frequent-loops-enabled: release 1.3 has no such flag"),
+        (["--max-startup-time=5m"], "--max-startup-time: release 1.3 has no such flag"),
+        (["--leader-elect-resource-lock=endpoints"], "--leader-elect-resource-lock: Invalid lock-type endpoints"),
+        (["--expander=least-waste", "--grpc-expander-url=x"], "--grpc-expander-url: release 1.3 has no such flag"),
+    ],
+)
+def test_the_legacy_profile_refuses_by_name_what_release_1_3_does_not_have(
+    tmp_path: Path, flags: list[str], why: str
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(json.dumps({"clusters": [], "contexts": [], "users": []}))
+    ended = run(*RUN, "--profile=legacy", f"--kubeconfig={config}", "--address=", *flags)
+    assert ended.code == 2
+    assert why in ended.stderr
 
 
 def test_flags_are_read_as_upstream_reads_them() -> None:
@@ -72,7 +106,6 @@ def test_every_flag_of_upstream_is_taken_or_refused_by_name() -> None:
     assert known - {"help"} - taken() - REFUSED.keys() - IDLE.keys() == set()
     assert taken() & REFUSED.keys() == set()
     assert (taken() | REFUSED.keys()) & IDLE.keys() == set()
-    assert REFUSED.keys() >= OFF
 
 
 class Management(Client):
@@ -360,10 +393,14 @@ def test_help_has_every_flag() -> None:
         assert f"--{name.replace('_', '-')}" in found.stdout
 
 
-@pytest.mark.parametrize("name", sorted(OFF))
-def test_switches_without_effect_may_be_off(name: str) -> None:
-    found = run(*RUN, f"--{name}=false", "--nothing-like-it")
+def test_switches_of_the_other_release_may_be_off() -> None:
+    found = run(*RUN, "--node-autoprovisioning-enabled=false", "--nothing-like-it")
     assert "No such option: --nothing-like-it" in found.stderr
+    refused: list[list[str]] = []
+    for flag in ("--node-autoprovisioning-enabled=false", "--node-autoprovisioning-enabled=true"):
+        found = run(*RUN, flag, "--kubeconfig=/does/not/exist")
+        refused.append([line for line in found.stderr.splitlines() if "belongs to release 1.3" in line])
+    assert [len(each) for each in refused] == [0, 1]
 
 
 def test_a_flag_that_upstream_ignores_is_taken() -> None:

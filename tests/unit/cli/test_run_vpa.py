@@ -376,3 +376,33 @@ def test_flags_of_a_stock_deployment_that_change_nothing(program: str, flags: tu
     found = run("run", program, *flags)
     assert found.code == 0, found.stderr
     assert len(RAN) == 1
+
+
+def test_the_updater_of_2020_has_the_flags_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESPACE", "elsewhere")
+    given = ("--updater-interval=30s", "--min-replicas=3", "--eviction-tolerance=0.3", "--eviction-rate-limit=1.5",
+             "--eviction-rate-burst=2", "--evict-after-oom-threshold=5m")  # fmt: skip
+    assert run("run", "vpa-updater", "--profile=legacy", *given).code == 0
+    assert options() == UpdaterOptions(
+        profile="legacy",
+        updater_interval=timedelta(seconds=30),
+        min_replicas=3,
+        eviction_tolerance=0.3,
+        eviction_rate_limit=1.5,
+        eviction_rate_burst=2,
+        evict_after_oom_threshold=timedelta(minutes=5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("--no-use-admission-controller-status", "--use-admission-controller-status: the updater of 2020 has no such"),
+        ("--pod-update-threshold=0.2", "--pod-update-threshold: the updater of 2020 has no such flag"),
+        ("--profile=old", "--profile: unknown profile 'old'; there are current, legacy"),
+    ],
+)
+def test_the_updater_of_2020_refuses_younger_flags(flag: str, why: str) -> None:
+    ended = run("run", "vpa-updater", "--profile=legacy", flag)
+    assert ended.code == 2
+    assert why in ended.stderr

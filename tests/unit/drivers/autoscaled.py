@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from kscale.ca.metrics import METRICS
 from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.capacity_quotas import QuotaController
 from kscale.drivers.cluster_autoscaler import (
@@ -16,6 +15,7 @@ from kscale.drivers.cluster_autoscaler import (
     NodeBoard,
     farewell,
     reach_nodes,
+    served_metrics,
 )
 from kscale.drivers.correlator import CLUSTER_AUTOSCALER
 from kscale.drivers.driver import Driver
@@ -221,8 +221,9 @@ class Autoscaler:
             self.drivers.append(driver)
             return Program(
                 driver=driver,
-                metrics=tuple(METRICS.values()),
+                metrics=served_metrics(options),
                 health=health,
+                monitored=driver.leads,
                 groups=cluster.cloud,
                 correlation=CLUSTER_AUTOSCALER,
                 before=reach_nodes,

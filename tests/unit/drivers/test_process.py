@@ -13,10 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from kscale.ca.legacy.metrics import LEGACY_METRICS as METRICS_1_3
+from kscale.ca.metrics import METRICS
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
-from kscale.drivers.leader_election import LeaderElectionOptions
-from kscale.drivers.live import LostLeadershipError
+from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS
+from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions
+from kscale.drivers.live import DRIVE_METRICS, LostLeadershipError
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.vpa_admission import ADMISSION_METRICS
+from kscale.drivers.vpa_recommender import RECOMMENDER_METRICS
+from kscale.drivers.vpa_updater import UPDATER_METRICS
 from kscale.effects import (
     SECOND,
     Create,
@@ -33,8 +39,10 @@ from kscale.effects import (
 )
 from kscale.objects.core import ConfigMap, ObjectReference
 from kscale.objects.meta import ObjectMeta
+from kscale.vpa.metrics import LEGACY_METRICS
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Change, Watch
 from unit.world.fake_api_server import status
@@ -384,3 +392,20 @@ def test_health_is_the_programs() -> None:
         await run.task
 
     against(case)
+
+
+def test_every_metric_of_the_programs_has_a_help_text() -> None:
+    served = [
+        *METRICS.values(),
+        *METRICS_1_3.values(),
+        *HORIZONTAL_METRICS,
+        *RECOMMENDER_METRICS,
+        *UPDATER_METRICS,
+        *LEGACY_METRICS.values(),
+        *ADMISSION_METRICS,
+        *LEADER_METRICS,
+        *DRIVE_METRICS,
+        *WATCH_METRICS,
+    ]
+    assert [metric.name for metric in served if not metric.help] == []
+    assert METRICS["cluster_autoscaler_nodes_count"].help == "[ALPHA] Number of nodes in cluster."

@@ -363,3 +363,81 @@ def test_in_any_order(seed: int) -> None:
             assert len(pods(api)) == 4
 
     against(case, seed=seed, cut=seed, delay=0.01)
+
+
+# -- the updater of 2020 -----------------------------------------------------------------------------------------------
+
+
+def test_the_updater_of_2020_evicts_whether_the_admission_controller_lives_or_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api, pods=4)
+        api.server.put(VPAS, far())
+        api.server.put(VPAS, far("InPlaceOrRecreate", name="other"))
+        api.server.delay = 0.001
+        async with running(api, building(profile="legacy")) as run:
+            await asyncio.sleep(50)
+            assert len(pods(api)) == 4
+            await asyncio.sleep(20)
+            assert len(pods(api)) == 2
+            await asyncio.sleep(5)
+            assert events(api) == ["Pod EvictedByVPA"] * 2  # the VPA itself got none
+            assert run.metric("vpa_updater_evicted_pods_total") == 2
+            assert api.server.asked("GET").count(f"/apis/coordination.k8s.io/v1/namespaces/kube-system/{LEASES}") == 0
+
+    with caplog.at_level("INFO", "kscale"):
+        against(case)
+    logged = [record.getMessage() for record in caplog.records]
+    assert "Rate limit disabled" in logged
+    assert 'skipping VPA object other because its mode is not "Recreate" or "Auto"' in logged
+    assert sum(text.startswith("evicting pod web-") for text in logged) == 2
+
+
+@pytest.mark.parametrize(("age", "evicted"), [(11 * 60 + 58, 0), (12 * 60, 1)])
+def test_the_updater_of_2020_leaves_pods_inside_the_bounds_alone_for_twelve_hours(age: int, evicted: int) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api, pods=2)
+        inside = {"target": {"cpu": "1"}, "lowerBound": {"cpu": "1m"}, "upperBound": {"cpu": "9"}}
+        recommended = {"containerRecommendations": [{"containerName": "c", **inside}]}
+        api.server.put(
+            VPAS, autoscaler("web", status={"recommendation": recommended}, updatePolicy={"updateMode": "Auto"})
+        )
+        for name in pods(api):
+            pod = api.server.get("pods", name, NAMESPACE)
+            pod["status"]["startTime"] = to_text(api.clock.now() - age * 60 * 10**9)
+            api.server.put("pods", pod)
+        async with running(api, building(profile="legacy")):
+            await asyncio.sleep(70)
+            assert 2 - len(pods(api)) == evicted
+
+    against(case)
+
+
+@pytest.mark.parametrize(
+    ("profile", "few", "none"),
+    [
+        ("legacy", "too few replicas for ReplicaSet shop/web. Found 1 live pods", "no VPA objects to process"),
+        ("current", "Too few replicas: ReplicaSet shop/web has 1 live pods", "No VPA objects to process"),
+    ],
+)
+def test_it_says_why_nothing_is_done(profile: str, few: str, none: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api, pods=1)
+        api.server.put(VPAS, far())
+        lives(api)
+        async with running(api, building(profile=profile)):
+            for _ in range(4):
+                await asyncio.sleep(20)
+                lives(api)
+            assert len(pods(api)) == 1
+            assert few in [record.getMessage() for record in caplog.records]
+            assert none not in [record.getMessage() for record in caplog.records]
+            api.server.put(VPAS, far("Off"))
+            for _ in range(4):
+                await asyncio.sleep(20)
+                lives(api)
+            assert none in [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    with caplog.at_level("INFO", "kscale"):
+        against(case)

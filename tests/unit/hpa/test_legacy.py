@@ -29,6 +29,9 @@ PERIODS: dict[str, Any] = {
 }
 LEGACY = HPAOptions(profile="legacy", **PERIODS)
 CURRENT = HPAOptions(**PERIODS)
+V1_19 = HPAOptions(profile="legacy-1.19", **PERIODS)
+V1_18 = HPAOptions(profile="legacy-1.18", **PERIODS)
+ALL = pytest.mark.parametrize("options", [CURRENT, LEGACY, V1_19, V1_18], ids=["current", "1.20", "1.19", "1.18"])
 BOTH = pytest.mark.parametrize("options", [CURRENT, LEGACY], ids=["current", "legacy"])
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 100}}}
 BOGUS = {"type": "CheddarCheese"}
@@ -192,25 +195,43 @@ def test_no_metric_at_all_is_an_error_of_its_own(options: HPAOptions) -> None:
 # -- pods that do not count --------------------------------------------------------------------------------------------
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("state", ["ph RRF", "ph RRR,del 001"])
-def test_failed_and_deleting_pods_count_as_unused_when_the_size_would_grow(options: HPAOptions, state: str) -> None:
+def test_failed_and_deleting_pods_are_never_filled_in(options: HPAOptions, state: str) -> None:
+    """Two pods at twice their target make four, whatever a third pod that ends would have used."""
     done = run(autoscaler(cpu(50)), World(2, pods(3, [500] * 3, state), [1000, 1000]), options)
-    # Three pods of 1 core, of which two use 1: 66 % of 50 % is 1.32 times three; or two pods at twice the target.
     assert done.value.desired_replicas == 4
     (metric,) = done.value.metrics
     assert metric.replicas is not None
-    assert "second_pass" in metric.replicas.path if options.legacy else metric.replicas.path == ()
+    assert metric.replicas.path == ()
 
 
-@BOTH
-def test_pods_that_are_pending_or_unready_are_among_the_ignored(options: HPAOptions) -> None:
+@ALL
+@pytest.mark.parametrize("state", ["ph RRF", "ph RRR,del 001"])
+@pytest.mark.parametrize("of_requests", [True, False])
+def test_samples_of_failed_and_deleting_pods_stay_in_the_sum_of_older_calculators(
+    options: HPAOptions, state: str, of_requests: bool
+) -> None:
+    """Of the third pod, which uses nothing, a sample is left: 67 % of 50 % (1.32) of two pods instead of 2 of two."""
+    metric = cpu(50) if of_requests else raw("500m")
+    done = run(autoscaler(metric), World(2, pods(3, [500] * 3, state), [1000, 1000, 0]), options)
+    assert done.value.desired_replicas == (3 if options in (V1_19, V1_18) else 4)
+
+
+@ALL
+def test_a_sample_of_a_failed_pod_alone_is_enough_for_older_calculators(options: HPAOptions) -> None:
+    done = run(autoscaler(cpu(100)), World(1, pods(1, [500], "ph F"), [1000]), options)
+    assert done.value.desired_replicas == (1 if options in (V1_19, V1_18) else None)
+
+
+@ALL
+def test_pods_that_are_pending_or_unready_have_a_group_of_their_own(options: HPAOptions) -> None:
     done = run(autoscaler(CPU), World(3, pods(3, [500] * 3, "ph RRP,rdy TFT"), [900, 900]), options)
     (metric,) = done.value.metrics
     assert metric.replicas is not None
     groups = {name: list(names) for name, names in metric.replicas.groups.items() if names}
     set_aside = ["test-pod-1", "test-pod-2"]
-    assert groups == {"ready": ["test-pod-0"], ("ignored" if options.legacy else "unready"): set_aside}
+    assert groups == {"ready": ["test-pod-0"], "unready": set_aside}
 
 
 @BOTH
@@ -233,15 +254,19 @@ def test_missing_pods_use_their_request_at_most(options: HPAOptions) -> None:
     assert done.value.desired_replicas == 2
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("metric", [CPU, raw("1")], ids=["utilization", "usage"])
 def test_more_pods_than_replicas_may_turn_the_direction(options: HPAOptions, metric: dict[str, Any]) -> None:
-    """A rollout: five pods for two replicas, of which one is not measured: 44 % of five are three."""
+    """A rollout: five pods for two replicas, of which one is not measured: 44 % of five are three.
+
+    Today the size is held; from 1.19.0 on it was held for utilization, before for nothing.
+    """
+    is_held = options is CURRENT or (metric is CPU and options is not V1_18)
     done = run(autoscaler(metric), World(2, pods(5, [500] * 5), [300] * 4), options)
-    assert done.value.proposal == (3 if options.legacy else 2)
+    assert done.value.proposal == (2 if is_held else 3)
     (found,) = done.value.metrics
     assert found.replicas is not None
-    assert ("hold_count_direction" in found.replicas.path) == (not options.legacy)
+    assert ("hold_count_direction" in found.replicas.path) == is_held
 
 
 @BOTH
@@ -254,13 +279,17 @@ def test_what_is_said_when_no_sample_counts(options: HPAOptions) -> None:
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-@BOTH
-def test_metrics_of_one_container_are_not_known(options: HPAOptions) -> None:
+CONTAINERS = HPAOptions(profile="legacy", feature_gates={"HPAContainerMetrics": True}, **PERIODS)
+
+
+@pytest.mark.parametrize("options", [CURRENT, LEGACY, V1_19, V1_18, CONTAINERS])
+def test_metrics_of_one_container_are_known_from_1_20_on_behind_a_gate(options: HPAOptions) -> None:
     source = {"name": "cpu", "container": "container1", "target": {"type": "Utilization", "averageUtilization": 100}}
     metric = {"type": "ContainerResource", "containerResource": source}
     done = run(autoscaler(metric), World(2, pods(2, [500] * 2), [2000] * 2), options)
-    assert done.value.desired_replicas == (None if options.legacy else 4)
-    if options.legacy:
+    known = options in (CURRENT, CONTAINERS)
+    assert done.value.desired_replicas == (4 if known else None)
+    if not known:
         assert (done.events[0].reason, done.value.error_class) == ("InvalidMetricSourceType", "spec")
         assert done.events[0].message == 'unknown metric source type "ContainerResource"'
 
@@ -347,7 +376,9 @@ def test_status_is_written_as_v1_with_its_annotations(options: HPAOptions) -> No
 
 
 def test_a_profile_and_gates_that_there_are_none_of_are_refused() -> None:
-    with pytest.raises(InputError, match="unknown profile 'old'; there are current, legacy"):
+    with pytest.raises(
+        InputError, match=r"unknown profile 'old'; there are current, legacy, legacy-1\.19, legacy-1\.18"
+    ):
         HPAOptions(profile="old")
     with pytest.raises(InputError, match="unrecognized feature gate: HPAGeneration"):
         HPAOptions(profile="legacy", feature_gates={"HPAGeneration": True})

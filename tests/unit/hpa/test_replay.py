@@ -16,7 +16,7 @@ from kscale.effects import SECOND, Action, GetMetric, GetScale, List, as_if_done
 from kscale.errors import InputError
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.metric_sources import MetricProposal
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import PROFILES, HPAOptions
 from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.replay import Plant, replay
@@ -257,7 +257,7 @@ amounts = st.one_of(st.floats(0, 9, allow_nan=False), st.sampled_from([0.0, -3.0
     start=st.one_of(st.none(), st.integers(0, 14)),
     recorded=st.one_of(st.none(), st.lists(st.integers(0, 14), min_size=40, max_size=40)),
     gates=st.fixed_dictionaries({"HPAScaleToZero": st.booleans(), "HPAConfigurableTolerance": st.booleans()}),
-    legacy=st.booleans(),
+    profile=st.sampled_from(PROFILES),
 )
 def test_the_loop_is_the_step_machine(
     metrics: list[str],
@@ -269,9 +269,9 @@ def test_the_loop_is_the_step_machine(
     start: int | None,
     recorded: list[int] | None,
     gates: dict[str, bool],
-    legacy: bool,
+    profile: str,
 ) -> None:
-    legacy = legacy and "c/cpu" not in metrics
+    legacy = profile != "current" and "c/cpu" not in metrics
     hpa = autoscaler(metrics, behavior, minimum)
     times = [START + i * 20 * SECOND for i in range(len(load))]
     loads = {name: [row[i] for row in load] for i, name in enumerate(metrics)}
@@ -282,7 +282,7 @@ def test_the_loop_is_the_step_machine(
         horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=60),
         horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=60),
         feature_gates={} if legacy else gates,
-        profile="legacy" if legacy else "current",
+        profile=profile if legacy else "current",
     )
     given_sizes = None
     if recorded is not None:

@@ -16,6 +16,7 @@ ERRORS = ("", "no_metrics", "pods_unlisted", "no_pods", "no_samples_left", "bad_
 PHASES = {"Pending": 1, "Running": 2, "Failed": 3}
 READY = {None: 0, "True": 1, "False": 2, "Unknown": 3}
 MAX = 2**63 - 1
+RELEASES = ("", "1.20", "1.19", "1.18")
 
 amounts = st.one_of(st.integers(-5, 3000), st.integers(-(2**63), MAX), st.sampled_from([0, MAX, -MAX - 1]))
 moments = st.one_of(st.integers(-10, 100), st.just(ZERO_TIME))
@@ -127,7 +128,7 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
         first.now,
         first.cpu_initialization,
         first.initial_readiness,
-        first.legacy,
+        RELEASES.index(first.release),
         threads,
     )
     return [
@@ -137,12 +138,12 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(queries(), min_size=1, max_size=4), st.sampled_from([1, 2, 5]), st.booleans())
-def test_the_kernel_computes_what_the_reference_does(rows: list[Query], threads: int, legacy: bool) -> None:
+@given(st.lists(queries(), min_size=1, max_size=4), st.sampled_from([1, 2, 5]), st.sampled_from(RELEASES))
+def test_the_kernel_computes_what_the_reference_does(rows: list[Query], threads: int, release: str) -> None:
     for query in rows:
         query.cpu_initialization = rows[0].cpu_initialization
         query.initial_readiness = rows[0].initial_readiness
-        query.legacy = legacy
+        query.release = release
     assert kernel(rows, threads) == [calculate(query) for query in rows]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -65,6 +66,7 @@ class Cloud(Provider):
 
     name = "mine"
     gpu_label = "gpu"
+    gpu_types = ("nvidia-tesla-t4", "nvidia-l4")
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -143,6 +145,7 @@ def test_what_one_end_tells_the_other_hears(client: ExternalGroups) -> None:
     assert b.template_error == "rpc error: code = Unknown desc = none here"
     assert (b.options, b.options_error) == (None, None)
     assert client.gpu_label == "gpu"
+    assert sorted(client.gpu_types) == ["nvidia-l4", "nvidia-tesla-t4"]
 
 
 def test_options_that_are_told_replace_all(client: ExternalGroups) -> None:
@@ -619,3 +622,77 @@ class Rack(Provider):
 
     def close(self) -> None:
         self.closed += 1
+
+
+def test_the_gpu_types_of_kwok_are_those_of_its_config() -> None:
+    settings = "{readNodesFrom: cluster, nodegroups: {fromNodeLabelKey: y}, nodes: {gpuConfig: {gpuLabelKey: z, "
+    config = read_kwok_config(settings + "availableGPUTypes: {nvidia-tesla-k80: {}, nvidia-tesla-p100: {}}}}}")
+    assert (config.gpu_label, config.gpu_types) == ("z", ("nvidia-tesla-k80", "nvidia-tesla-p100"))
+
+
+# -- groups of a file whose sizes are written to another --------------------------------------------------------------
+
+
+def static(tmp_path: Path, nodes: list[Node]) -> StaticGroups:
+    groups = [
+        NodeGroup(id="a", min_size=1, max_size=4, node_selector={"pool": "a"}, template=NodeTemplate(node=node("t"))),
+        NodeGroup(id="new", max_size=3, exists=False, template=NodeTemplate(node=node("t"))),
+    ]
+    return StaticGroups(groups, lambda: nodes, sizes=tmp_path / "sizes.json")
+
+
+def sizes(tmp_path: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((tmp_path / "sizes.json").read_text())
+    return read
+
+
+def test_sizes_of_static_groups_are_written_and_read_back(tmp_path: Path) -> None:
+    nodes = [node("n1", pool="a"), node("n2", pool="a")]
+    cloud = static(tmp_path, nodes)
+    assert [group.size for group in cloud.refresh()] == [2, 0]
+    cloud.increase_size("a", 2)
+    assert sizes(tmp_path) == {"a": {"target": 4}}
+    assert [group.size for group in static(tmp_path, nodes).refresh()] == [4, 0]
+    cloud.decrease_target_size("a", -1)
+    cloud.delete_nodes("a", [nodes[1], node("lost", provider_id="lost")])
+    assert sizes(tmp_path) == {"a": {"target": 1, "delete": ["n2", "lost"]}}
+    nodes.pop()
+    cloud.refresh()
+    assert sizes(tmp_path) == {"a": {"target": 1}}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda cloud: cloud.increase_size("a", 3), "size increase too large, desired: 5 max: 4"),
+        (lambda cloud: cloud.increase_size("b", 1), "there is no node group b"),
+        (lambda cloud: cloud.decrease_target_size("a", -1), "attempt to delete existing nodes targetSize: 2 delta: -1"),
+        (lambda cloud: cloud.delete_nodes("a", NODES[:2]), "min size reached, nodes will not be deleted from a"),
+    ],
+)
+def test_what_static_groups_refuse_changes_nothing(tmp_path: Path, change: Any, said: str) -> None:
+    cloud = static(tmp_path, [node("n1", pool="a"), node("n2", pool="a")])
+    with pytest.raises(ProviderError, match=said):
+        change(cloud)
+    assert not (tmp_path / "sizes.json").exists()
+
+
+def test_static_groups_are_created_and_deleted(tmp_path: Path) -> None:
+    cloud = static(tmp_path, [])
+    (made,) = cloud.create_group("new")
+    assert (made.exists, made.autoprovisioned, made.size) == (True, True, 0)
+    cloud.delete_group("new")
+    assert sizes(tmp_path) == {"new": {"target": 0, "exists": False}}
+    assert [group.exists for group in cloud.refresh()] == [True, False]
+
+
+@pytest.mark.parametrize("text", ["{", '{"a": {"target": "3"}}', '{"a": {"size": 3}}', "[]"])
+def test_a_file_of_sizes_that_cannot_be_read_is_the_clouds_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sizes.json").write_text(text)
+    with pytest.raises(ProviderError, match=r"sizes\.json: "):
+        static(tmp_path, []).refresh()
+
+
+def test_static_groups_without_a_file_of_sizes_cannot_be_changed() -> None:
+    with pytest.raises(ProviderError, match="Not implemented"):
+        StaticGroups([NodeGroup(id="a", node_selector={"x": "y"})], list).increase_size("a", 1)

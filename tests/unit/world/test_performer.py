@@ -261,6 +261,7 @@ class FakeCloud:
 
     name = "fake"
     gpu_label = ""
+    gpu_types = ()
 
     def __init__(self, refuse: str = "") -> None:
         self.refuse = refuse

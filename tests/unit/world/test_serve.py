@@ -42,10 +42,9 @@ def test_every_kind_of_metric() -> None:
     made = store(
         Metric("a_total", "counter", ("type",)),
         Metric("skipped_events_count", "counter"),
-        Metric("nodes_count", "gauge", ("state",)),
+        Metric("nodes_count", "gauge", ("state",), help="Nodes."),
         Metric("seconds", "histogram", ("function",), (0.1, 1.0, 10.0)),
         Metric("quantile_seconds", "summary", ("function",)),
-        help_texts={"nodes_count": "Nodes."},
     )
     made.observe(
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -14,7 +14,10 @@ from kscale.ca.errors import (
     AutoscalerError,
 )
 from kscale.ca.event_subjects import node_event, status_event
-from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of
+from kscale.ca.go_math import format_shortest
+from kscale.ca.legacy.metrics import gpu_name_1_3
+from kscale.ca.metrics import PREFIX
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready, life_of
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Draining, Evictor
@@ -24,14 +27,24 @@ from kscale.ca.scale_down.actuation.results import (
     NodeDeleteResult,
 )
 from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted, mark_to_be_deleted
-from kscale.effects import DeleteNodes, Emit, InBackground, Moment, Progress, StepsOf, Together
+from kscale.effects import (
+    DeleteNodes,
+    Emit,
+    InBackground,
+    Moment,
+    Observation,
+    Observe,
+    Progress,
+    StepsOf,
+    Together,
+)
 from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroup import NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["LegacyDeleting", "delete_empty_nodes", "free_ready_nodes", "start_draining"]
 
-LegacyDeleting = Draining | Writing | DeleteNodes | Emit | Together | InBackground
+LegacyDeleting = Draining | Writing | DeleteNodes | Emit | Observe | Together | InBackground
 """What deleting nodes asks for."""
 
 
@@ -55,20 +68,24 @@ def delete_empty_nodes(
     groups: Groups,
     options: AutoscalingOptions,
     tracker: NodeDeletionTracker,
+    templates: Mapping[str, NodeTemplate],
 ) -> StepsOf[LegacyDeleting, AutoscalerError | None]:
-    """Deletes nodes side by side and waits for all of them; the last error, if any."""
+    """Delete nodes side by side and wait for all of them; return the last error, None if there was none.
+
+    ``templates`` are those of the groups, for the label of GPUs in metrics.
+    """
     for node in nodes:
         text = f"Scale-down: removing empty node {node.name}"
         yield from p.emit(status_event(options, "Normal", "ScaleDownEmpty", text))
     found: list[AutoscalerError | None] = yield from p.together(
-        [partial(_delete_empty, node, groups, options, tracker) for node in nodes]
+        [partial(_delete_empty, node, groups, tracker, templates) for node in nodes]
     )
     failed = [error for error in found if error is not None]
     return failed[-1].with_prefix("failed to delete at least one empty node: ") if failed else None
 
 
 def _delete_empty(
-    node: Node, groups: Groups, options: AutoscalingOptions, tracker: NodeDeletionTracker, now: Moment
+    node: Node, groups: Groups, tracker: NodeDeletionTracker, templates: Mapping[str, NodeTemplate], now: Moment
 ) -> StepsOf[LegacyDeleting, AutoscalerError | None]:
     p = Progress(now)
     marked = yield from _mark(p, node)
@@ -80,9 +97,21 @@ def _delete_empty(
         text = f"failed to delete empty node: {error.message}"
         yield from p.emit(node_event(node, "Warning", "ScaleDownFailed", text))
         return error
-    said = f"Scale-down: empty node {node.name} removed"
-    yield from p.emit(status_event(options, "Normal", "ScaleDownEmpty", said))
+    yield from _count(p, node, groups, templates, "empty")
     return None
+
+
+def _count(
+    p: Progress, node: Node, groups: Groups, templates: Mapping[str, NodeTemplate], reason: str
+) -> StepsOf[Observe, None]:
+    """Count a node that was removed (``RegisterScaleDown``)."""
+    labels = {"reason": reason if is_ready(node) else "unready"}
+    gpu = gpu_name_1_3(node, templates.get(groups.id_of_node(node.name) or ""))
+    yield from p.observe(Observation(name=f"{PREFIX}scaled_down_nodes_total", labels=labels))
+    if gpu:
+        yield from p.observe(
+            Observation(name=f"{PREFIX}scaled_down_gpu_nodes_total", labels={**labels, "gpu_name": gpu})
+        )
 
 
 def start_draining(
@@ -92,14 +121,17 @@ def start_draining(
     groups: Groups,
     options: AutoscalingOptions,
     tracker: NodeDeletionTracker,
+    templates: Mapping[str, NodeTemplate],
+    utilization: float,
 ) -> StepsOf[LegacyDeleting, None]:
-    """Begins to drain a node; until that has ended no other is touched."""
-    names = ",".join(pod.name for pod in pods)
-    text = f"Scale-down: removing node {node.name}, pods to reschedule: {names}"
+    """Begin to drain a node; no other node is touched until the drain has ended."""
+    names = ",".join(pod.key for pod in pods)
+    share = format_shortest(utilization)
+    text = f"Scale-down: removing node {node.name}, utilization: {share}, pods to reschedule: {names}"
     yield from p.emit(status_event(options, "Normal", "ScaleDown", text))
     group = groups.id_of_node(node.name) or ""
     tracker.start_deletion(group, node.name, drain=True)
-    yield from p.act(InBackground(partial(_drain, node, group, pods, groups, options, tracker)))
+    yield from p.act(InBackground(partial(_drain, node, group, pods, groups, options, tracker, templates)))
 
 
 def _drain(
@@ -109,6 +141,7 @@ def _drain(
     groups: Groups,
     options: AutoscalingOptions,
     tracker: NodeDeletionTracker,
+    templates: Mapping[str, NodeTemplate],
     now: Moment,
 ) -> StepsOf[LegacyDeleting, None]:
     p = Progress(now)
@@ -125,7 +158,9 @@ def _drain(
             yield from clean_to_be_deleted(p, node, uncordon=False)
             yield from p.emit(node_event(node, "Warning", "ScaleDownFailed", text))
     result = NodeDeleteResult(result=NODE_DELETE_OK)
-    if error is not None:
+    if error is None:
+        yield from _count(p, node, groups, templates, "underutilized")
+    else:
         result = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
     tracker.end_deletion(group, node.name, result, p.now)
 

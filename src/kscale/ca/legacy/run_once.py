@@ -16,10 +16,11 @@ from kscale.ca.cluster_state import cluster_status, register_candidates
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.event_subjects import status_event
 from kscale.ca.legacy.actuation import LegacyDeleting, delete_empty_nodes, free_ready_nodes, start_draining
+from kscale.ca.legacy.metrics import gpu_name_1_3
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop, LegacyScalingUp
 from kscale.ca.legacy.status_text import shown_1_3, status_1_3
 from kscale.ca.legacy.unregistered import remove_unregistered_1_3
-from kscale.ca.metrics import FunctionTimer, last_activity, observation
+from kscale.ca.metrics import PREFIX, FunctionTimer, last_activity, observation
 from kscale.ca.repair import Repair, Repairing, fix_node_group_size_steps
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import caught_up
@@ -35,7 +36,7 @@ from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import WritingStatus, write_status
-from kscale.effects import DeleteGroup, Emit, Observe, Progress, Refresh, StepsOf, Wait
+from kscale.effects import DeleteGroup, Emit, Observation, Observe, Progress, Refresh, StepsOf, Wait
 from kscale.errors import InputError, UnreadableObjectError
 from kscale.objects.core import Pod
 
@@ -45,6 +46,7 @@ LegacyLooping = (
     LegacyScalingUp | LegacyDeleting | Repairing | WritingStatus | Refresh | DeleteGroup | Observe | Wait | Emit
 )
 """What a whole loop asks for."""
+_DEVICES = ("gpu_resource_name", "gpu_name", "dra_drivers")
 
 
 class LegacyRunOnce:
@@ -78,6 +80,13 @@ class LegacyRunOnce:
             report.error = unreadable(error).record
         if self.looked and self.options.write_status_configmap:
             yield from self.show()
+        yield from p.observe(
+            *(
+                observation("failed_scale_ups_total", 1.0, reason=failure.error.code, **dict.fromkeys(_DEVICES, ""))
+                for failures in self.up.state.cluster.failures.values()
+                for failure in failures
+            )
+        )
         if report.error is not None and report.error.type != TRANSIENT_ERROR:
             yield from p.observe(observation("errors_total", type=report.error.type))
         if report.successful:
@@ -103,7 +112,9 @@ class LegacyRunOnce:
                 yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
             raise EndedError(idle.message)
         self.under_way = self.actuator.tracker.status(self.now)
+        self.report.deletions_under_way = bool(self.under_way.draining)
         self.up.state = caught_up(self.up.state, self.actuator.tracker)
+        self.up.find_templates()
         outcome = yield from p.act(Refresh())
         if outcome.error is not None:
             raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
@@ -132,7 +143,8 @@ class LegacyRunOnce:
 
     def write(self, message: str) -> StepsOf[WritingStatus, None]:
         if self.options.write_status_configmap:
-            problem = yield from write_status(self.p, shown_1_3(message, self.now), self.options, self.now)
+            written = self.p.now
+            problem = yield from write_status(self.p, shown_1_3(message, written), self.options, written)
             if problem is not None:
                 self.scene.warnings.append(problem)
 
@@ -143,6 +155,7 @@ class LegacyRunOnce:
             error = yield from remove_unregistered_1_3(
                 p, self.up.state.cluster, scene.groups, repair, now=now, options=options
             )
+            scene.warnings += repair.warnings
             if repair.removed:
                 scene.groups = scene.groups.with_targets(repair.targets(scene.groups))
             if error is not None:
@@ -159,16 +172,39 @@ class LegacyRunOnce:
             raise EndedError("Some node group target size was fixed, skipping the iteration")
 
     def grow(self) -> StepsOf[LegacyLooping, None]:
-        timer = FunctionTimer(self.p, "scaleUp")
-        yield from self.up.scale()
+        p, up = self.p, self.up
+        timer = FunctionTimer(p, "filterOutSchedulable")
+        tried = up.filter_pods()
+        yield from p.observe(observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"))
         yield from timer.stop()
-        plan = self.report.scale_up = self.up.plan
-        waiting = observation("unschedulable_pods_count", self.up.before.unschedulable, type="unschedulable")
-        yield from self.p.observe(waiting)
+        if tried:
+            yield from p.observe(last_activity("scaleUp", p.now))
+            timer = FunctionTimer(p, "scaleUp")
+            yield from up.scale_up()
+            yield from p.observe(*self.new_nodes())
+            yield from timer.stop()
+        plan = self.report.scale_up = up.plan
         if plan.error is not None:
             raise EndedError(error=AutoscalerError(plan.error.type, plan.error.message))
         if plan.result == SUCCESSFUL:
             raise EndedError("No scale down in this iteration")
+
+    def new_nodes(self) -> list[Observation]:
+        """Count the nodes that the scale-up asked for."""
+        done = self.up.plan.done
+        if done is None:
+            return []
+        counted = []
+        for info, _ in done.resized:
+            count = float(info.new - info.current)
+            counted.append(Observation(name=f"{PREFIX}scaled_up_nodes_total", value=count))
+            template = self.up.made.get(info.group)
+            gpu = "" if template is None else gpu_name_1_3(template.node, None)
+            if gpu:
+                counted.append(
+                    Observation(name=f"{PREFIX}scaled_up_gpu_nodes_total", value=count, labels={"gpu_name": gpu})
+                )
+        return counted
 
     def shrink(self) -> StepsOf[LegacyLooping, None]:
         p, scene, options, inputs = self.p, self.scene, self.options, self.inputs
@@ -195,7 +231,7 @@ class LegacyRunOnce:
         if plan.chosen is None:  # cool-down, or a node is being drained
             return
         if options.node_autoprovisioning_enabled:
-            yield from remove_unneeded_groups(p, scene, self.report)
+            yield from remove_unneeded_groups(p, scene, self.report, options)
         yield from p.observe(last_activity("scaleDown", p.now))
         timer = FunctionTimer(p, "scaleDown")
         error = yield from self.delete(plan)
@@ -213,13 +249,25 @@ class LegacyRunOnce:
         error = None
         if chosen.empty:
             going = [nodes[index[name]] for name in chosen.empty]
-            error = yield from delete_empty_nodes(p, going, self.scene.groups, self.options, tracker)
+            timer = FunctionTimer(p, "scaleDown:nodeDeletion")
+            error = yield from delete_empty_nodes(p, going, self.scene.groups, self.options, tracker, self.up.made)
+            yield from timer.stop()
             if error is None:
                 memory = replace(self.up.state.scale_down, last_scale_down=self.now)
                 self.up.state = replace(self.up.state, scale_down=memory)
         for name in chosen.drain:
             pods: list[Pod] = [snapshot.pod(key) for key in plan.removable[name].placement]
-            yield from start_draining(p, nodes[index[name]], pods, self.scene.groups, self.options, tracker)
+            used = plan.eligibility[name].utilization if name in plan.eligibility else None
+            yield from start_draining(
+                p,
+                nodes[index[name]],
+                pods,
+                self.scene.groups,
+                self.options,
+                tracker,
+                self.up.made,
+                0.0 if used is None else used.utilization,
+            )
         result = "ScaleDownError" if error is not None else plan.result
         self.report.started = StartedDeletion(result=result, error=None if error is None else error.record)
         self.up.state = caught_up(self.up.state, tracker)

@@ -34,11 +34,12 @@ from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandi
 from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
+from kscale.ca.state import LoopState
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 
-__all__ = ["legacy_scale_down"]
+__all__ = ["legacy_scale_down", "started_1_3"]
 
 _RECHECK = 300 * SECOND
 
@@ -49,18 +50,26 @@ def legacy_scale_down(given: PlannerInput, inputs: ScaleDownInputs) -> ScaleDown
     A state that knows no loop yet counts as a process that has just started: cooldowns begin now,
     but for those whose time the state has.
     """
-    memory = given.before.scale_down
-    if not memory.started:
-        now = given.now
-        memory = replace(
-            memory,
-            last_scale_up=memory.last_scale_up or now,
-            last_scale_down=memory.last_scale_down or now,
-            last_failure=memory.last_failure or now,
-            started=True,
-        )
-        given.before = replace(given.before, scale_down=memory)
+    given.before = started_1_3(given.before, given.now)
     return _Loop(given, inputs).run(inputs.limits, inputs.disabled)
+
+
+def started_1_3(state: LoopState, now: Moment) -> LoopState:
+    """Return the state of a process that started at ``now``: its cooldowns begin then.
+
+    A state that has a loop behind it is returned as it is.
+    """
+    memory = state.scale_down
+    if memory.started:
+        return state
+    memory = replace(
+        memory,
+        last_scale_up=memory.last_scale_up or now,
+        last_scale_down=memory.last_scale_down or now,
+        last_failure=memory.last_failure or now,
+        started=True,
+    )
+    return replace(state, scale_down=memory)
 
 
 class _Loop:
@@ -103,7 +112,7 @@ class _Loop:
             result, chosen = self._choose(since, limits or self.options.resource_limiter)
             for name, reason in chosen.unremovable.items():
                 self.unremovable[name] = UnremovableNode(reason=reason)
-            for name in chosen.drain:
+            for name in (*chosen.empty, *chosen.drain):
                 for gone in self.usage.remove(name, since):
                     del since[gone]
         state = replace(

@@ -18,10 +18,11 @@ from kscale.ca.expander.registry import FILTERS, RANDOM
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
 from kscale.ca.legacy.estimators import basic_estimate, old_binpacking_estimate
 from kscale.ca.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
+from kscale.ca.metrics import observation
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
-from kscale.effects import CreateGroup, Emit, Moment, Progress, StepsOf
+from kscale.effects import CreateGroup, Emit, Moment, Observe, Progress, StepsOf
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -34,7 +35,7 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["LEGACY_EXPANDERS", "LegacyOption", "LegacyScaleUp", "ScalingUp1_3", "legacy_upcoming", "scale_up_1_3"]
 
-ScalingUp1_3 = Executing | CreateGroup
+ScalingUp1_3 = Executing | CreateGroup | Observe
 """What a scale-up asks for."""
 
 _COMPARATOR = Comparator(kind="legacy", ratios=DifferenceRatios(memory_difference_ratio=0.0))
@@ -52,7 +53,8 @@ class LegacyOption(msgspec.Struct, kw_only=True, frozen=True):
 
 class LegacyScaleUp(msgspec.Struct, kw_only=True):
     """What came of it. ``left_out``: groups that were not asked or need no node, with the text that was logged;
-    ``verdicts``: by group, what stood against each pod that does not fit."""
+    ``verdicts``: by group, what stood against each pod that does not fit; ``sharing``: the groups among which the new
+    nodes were divided, the best option's first; ``resized``: the sizes that the cloud accepted, and when."""
 
     scaled_up: bool = False
     error: AutoscalerError | None = None
@@ -63,6 +65,8 @@ class LegacyScaleUp(msgspec.Struct, kw_only=True):
     best: LegacyOption | None = None
     plan: list[ScaleUpInfo] = []
     created: list[str] = []
+    resized: list[tuple[ScaleUpInfo, Moment]] = []
+    sharing: list[str] = []
     remaining: list[int] = []
     awaiting: list[int] = []
     unmodelled: list[str] = []
@@ -179,7 +183,7 @@ class _Run:
 
     # -- carrying out --------------------------------------------------------------------------------------------
 
-    def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit, NodeGroup]:
+    def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit | Observe, NodeGroup]:
         """Makes a group that does not exist, before limits are looked at."""
         outcome = yield from self.p.act(CreateGroup(group=group.id))
         error = outcome.error
@@ -192,6 +196,7 @@ class _Run:
         self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
         self.found.created.append(main.id)
         yield from self.say("Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}")
+        yield from self.p.observe(observation("created_node_groups_total", group_type=""))
         self.found.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
         return main
 
@@ -265,9 +270,12 @@ def _scale_up(
         chosen = yield from run.create(chosen)
     delta = resources_delta(options.resource_limiter, chosen, run.templates[chosen.id].node, gpu_label)
     new_nodes = apply_limits(new_nodes, left, delta)
-    found.plan = _balance(run.similar_to(chosen, best, now), new_nodes)
-    done = yield from execute_steps(run.p, found.plan, run.groups, found.state, options=options, told_after=False)
+    targets = run.similar_to(chosen, best, now)
+    found.sharing = [group.id for group in targets]
+    found.plan = _balance(targets, new_nodes)
+    done = yield from execute_steps(run.p, found.plan, run.groups, found.state, options=options, release_1_3=True)
     found.state = done.state
+    found.resized = done.resized
     if done.error is not None:
         raise done.error
     found.groups = run.groups.with_targets({info.group: info.new for info in found.plan})

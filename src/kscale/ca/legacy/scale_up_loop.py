@@ -190,6 +190,7 @@ def legacy_loop_steps(
 ) -> StepsOf[LegacyScalingUp, ScaleUpPlan]:
     """Node lists, templates, cluster state, pods that fit somewhere alone, the gate, ScaleUp: in the order of 1.3."""
     loop = LegacyScaleUpLoop(p, scene, state, expander_input, rng)
+    loop.find_templates()
     yield from loop.update(templates)
     if not (yield from loop.is_healthy()):
         return loop.plan
@@ -217,8 +218,8 @@ class LegacyScaleUpLoop:
         """What came of it."""
         return LegacyScaleUpPlan(before=self.before, state=self.state, groups=self.scene.all_groups, **self._ended)
 
-    def update(self, templates: Mapping[str, NodeTemplate]) -> StepsOf[LegacyScalingUp, None]:
-        """Templates, and a look at the nodes. Raises :class:`kscale.ca.AutoscalerError` as that of today."""
+    def find_templates(self) -> None:
+        """Make the templates of the groups; that release makes them before it refreshes the cloud's data."""
         scene, now, state = self.scene, self.scene.now, self.state
         nodes = scene.lists.all
 
@@ -228,18 +229,27 @@ class LegacyScaleUpLoop:
 
         known = {name: recalled(item, name).template for name, item in state.templates.items() if name in scene.groups}
         made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
-        made |= {group.id: group.template for group in scene.candidates if group.template is not None}
-        self.made = made | dict(templates)
-        update = yield from update_nodes_steps(
-            state.cluster, scene.lists.registered, scene.groups, now=now, options=scene.options
-        )  # a group without template enters back-off, too
+        self.made = made
         cache = {
             name: state.templates[name]
             if item is known.get(name)
             else remembered(CachedTemplate(template=item, added=now))
             for name, item in examples.items()
         }
-        self.state = replace(state, cluster=update.state, templates=cache)
+        self.state = replace(state, templates=cache)
+
+    def update(self, templates: Mapping[str, NodeTemplate]) -> StepsOf[LegacyScalingUp, None]:
+        """Update the cluster state by the nodes. Raises :class:`kscale.ca.AutoscalerError` as today's update does.
+
+        ``templates`` replace those that :meth:`find_templates` made.
+        """
+        scene, state = self.scene, self.state
+        machine_types = {group.id: group.template for group in scene.candidates if group.template is not None}
+        self.made |= machine_types | dict(templates)
+        update = yield from update_nodes_steps(
+            state.cluster, scene.lists.registered, scene.groups, now=scene.now, options=scene.options
+        )  # a group without template enters back-off, too
+        self.state = replace(state, cluster=update.state)
 
     def forget_unneeded(self) -> None:
         """No node is unneeded any more."""
@@ -255,10 +265,17 @@ class LegacyScaleUpLoop:
         return False
 
     def scale(self, pods: Collection[str] | None = None) -> StepsOf[LegacyScalingUp, None]:
-        """The pods, and the scale-up that they ask for."""
-        p, scene, options, now, before = self.p, self.scene, self.scene.options, self.scene.now, self.before
-        cluster = self.state.cluster
-        before.upcoming = legacy_upcoming(cluster, scene.groups)
+        """Filter the pods, and scale up for those that remain."""
+        if self.filter_pods(pods):
+            yield from self.scale_up()
+
+    def filter_pods(self, pods: Collection[str] | None = None) -> bool:
+        """Find the pods that need new nodes, and return whether a scale-up is tried for them.
+
+        ``pods``: only these (None: all pending pods).
+        """
+        scene, options, now, before = self.scene, self.scene.options, self.scene.now, self.before
+        before.upcoming = legacy_upcoming(self.state.cluster, scene.groups)
         scene.drop_uncounted_pods()
         snapshot = before.snapshot_after = scene.snapshot
         records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
@@ -287,10 +304,17 @@ class LegacyScaleUpLoop:
         if gate.result == LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
             before.warnings.append("Max total nodes in cluster reached")
             self._ended["result"] = NO_OPTIONS_AVAILABLE
-            return
+            return False
         if gate.result:
             self._ended["result"] = gate.result
-            return
+            return False
+        return True
+
+    def scale_up(self) -> StepsOf[LegacyScalingUp, None]:
+        """Scale up for the pods that :meth:`filter_pods` found."""
+        p, scene, options, now, before = self.p, self.scene, self.scene.options, self.scene.now, self.before
+        snapshot, cluster = before.snapshot_after, self.state.cluster
+        asked: list[PodRecord] = self._ended["asked"]
         given = self.expander_input
         could_be = legacy_candidates(
             scene.candidates, self.made, scene.groups, [record.pod for record in asked], options, given.gpu_label

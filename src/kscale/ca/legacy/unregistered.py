@@ -32,7 +32,13 @@ def remove_unregistered_1_3(
         if name in group.gone_instances:
             continue
         removed = repair.removed.get(group.id, [])
-        if group.target_size_error is not None or group.min_size >= group.size - len(removed):
+        if group.target_size_error is not None:
+            repair.warnings.append(f"Failed to get node group size, err: {group.target_size_error}")
+            continue
+        if group.min_size >= group.size - len(removed):
+            repair.warnings.append(
+                f"Failed to remove node {name}: node group min size reached, skipping unregistered node removal"
+            )
             continue
         text = f"Removing unregistered node {name}"
         yield from p.emit(status_event(options, "Normal", "DeleteUnregistered", text))

@@ -13,12 +13,27 @@ from kscale.ca.scale_up.group_filter import within_quotas
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 
-__all__ = ["balance_scale_ups", "group_size"]
+__all__ = ["balance_scale_ups", "group_size", "sharing_groups"]
 
 
 def group_size(group: NodeGroup) -> GroupSize:
     """What balancing reads of a group."""
     return GroupSize(id=group.id, target=group.size, max=group.max_size, target_error=group.target_size_error)
+
+
+def sharing_groups(
+    best: NodeGroup, similar: Iterable[NodeGroup], *, templates: Mapping[str, Node], tracker: QuotaTracker
+) -> list[NodeGroup]:
+    """Return the groups that share the new nodes: the best one, and similar ones with a template and room for a node.
+
+    Raises :class:`AutoscalerError` if a quota cannot be checked.
+    """
+    targets = [best]
+    for group in similar:
+        node = templates.get(group.id)
+        if node is not None and within_quotas(tracker, group, node, 1):
+            targets.append(group)
+    return targets
 
 
 def balance_scale_ups(
@@ -34,11 +49,7 @@ def balance_scale_ups(
     Similar groups without template or without room for one node take no part. What quotas take from one group is not
     given to another. Raises :class:`AutoscalerError` if a target size cannot be read.
     """
-    targets = [best]
-    for group in similar:
-        node = templates.get(group.id)
-        if node is not None and within_quotas(tracker, group, node, 1):
-            targets.append(group)
+    targets = sharing_groups(best, similar, templates=templates, tracker=tracker)
     by_id = {group.id: group for group in targets}
     plan = balance([group_size(group) for group in targets], new_nodes)
     capped = (_cap(info, by_id[info.group], templates.get(info.group), tracker) for info in plan)

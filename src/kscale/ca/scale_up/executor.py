@@ -47,7 +47,7 @@ class _How(msgspec.Struct, frozen=True):
 
     options: AutoscalingOptions
     atomic: bool
-    told_after: bool
+    release_1_3: bool
 
 
 def execute_steps(
@@ -59,16 +59,17 @@ def execute_steps(
     options: AutoscalingOptions,
     atomic: bool = False,
     known_templates: Container[str] | None = None,
-    told_after: bool = True,
+    release_1_3: bool = False,
 ) -> StepsOf[Executing, Execution]:
     """Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan.
 
     One after the other, the first error ends it; with ``parallel_scale_up`` all go out together, and errors are
     combined. A provider that cannot do it atomically (``Not implemented``) is asked again. Increases are registered in
     the state when they were done; failures put the group in back-off if the state knew a template of it
-    (``known_templates``; None: of all groups). ``told_after``: an event says that it was done (release 1.3 had none).
+    (``known_templates``; None: of all groups). ``release_1_3``: one event for each group, after it grew, as that
+    release had it.
     """
-    how = _How(options, atomic, told_after)
+    how = _How(options, atomic, release_1_3)
     if options.parallel_scale_up:
         names = [info.group for info in plan]
         twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
@@ -107,7 +108,8 @@ def _resize(
         return status_event(how.options, kind, reason, message)
 
     sizes = f"{info.new} instead of {info.current} (max: {info.max})"
-    yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: setting group {info.group} size to {sizes}"))
+    if not how.release_1_3:
+        yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: setting group {info.group} size to {sizes}"))
     delta = info.new - info.current
     refusal = (yield from p.act(IncreaseSize(group=info.group, delta=delta, atomic=how.atomic))).error
     if how.atomic and refusal is not None and is_not_implemented(refusal.message):
@@ -121,7 +123,9 @@ def _resize(
     if delta < 0:
         text = f"increase in number of nodes cannot be negative, got: {delta}"
         return _Resize(info, p.now, error=AutoscalerError(INTERNAL_ERROR, text))
-    if how.told_after and _counts(group):
+    if how.release_1_3:
+        yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {info.new}"))
+    elif _counts(group):
         yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {sizes}"))
     return _Resize(info, p.now)
 

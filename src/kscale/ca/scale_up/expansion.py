@@ -92,6 +92,7 @@ class ExpansionFinder:
         self.found: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None
         self.observations: list[Observation] = []
+        self.sharing: list[str] = []
         """What is to be counted, in order."""
 
     # -- groups and options ------------------------------------------------------------------------------------

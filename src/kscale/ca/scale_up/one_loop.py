@@ -35,6 +35,7 @@ from kscale.effects import (
     DecreaseTargetSize,
     Delete,
     Moment,
+    Observe,
     Progress,
     StepsOf,
     WriteStatus,
@@ -50,7 +51,7 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ScalingUp", "check_options", "scale_up", "scale_up_steps"]
 
-ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus | Delete
+ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus | Delete | Observe
 """What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
 
 

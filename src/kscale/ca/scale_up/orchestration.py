@@ -43,7 +43,8 @@ class Orchestration(msgspec.Struct, kw_only=True):
     that are still being made shall get. ``resized``: the groups that were, and when;
     ``exceeded``: for which resources quotas held groups back; ``expander_options``, ``expander_input``: what the
     expander could choose from, and what it went by (None: it was not asked). ``observations``: what is to be counted
-    of estimates and groups that were made.
+    of estimates and groups that were made. ``sharing``: the groups among which the new nodes were divided, the best
+    option's first.
 
     ``failure``: an error that upstream returns beside a status that tells of success; the scale-up does not count then.
     ``existing``: pod -> node, for pods of a provisioning request for which there is room already. ``waiting_turn``:
@@ -70,6 +71,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     expander_options: Sequence[Option] = ()
     expander_input: ExpanderInput | None = None
     observations: Sequence[Observation] = ()
+    sharing: Sequence[str] = ()
     failure: ErrorRecord | None = None
     existing: Mapping[str, str] = {}
     waiting_turn: Sequence[str] = ()

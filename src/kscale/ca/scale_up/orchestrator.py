@@ -14,7 +14,7 @@ from kscale.ca.expander.registry import GRPC
 from kscale.ca.expander.types import ExpanderInput, Option, Rank
 from kscale.ca.metrics import observation, took
 from kscale.ca.quota import QuotaTracker, cap_by_max_nodes_total, cluster_maximum
-from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
+from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups, sharing_groups
 from kscale.ca.scale_up.compared_pods import compared_pods
 from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
 from kscale.ca.scale_up.executor import Executing, execute_steps
@@ -173,13 +173,11 @@ class _Orchestrator(ScaleUpReporting):
             self.adopt(group.id, made)
             group = made.main
         try:
-            plan = balance_scale_ups(
-                group,
-                [self.groups[name] for name in self.similar_to(group)],
-                new_nodes,
-                templates={name: item.node for name, item in self.templates.items()},
-                tracker=tracker,
-            )
+            nodes = {name: item.node for name, item in self.templates.items()}
+            similar = [self.groups[name] for name in self.similar_to(group)]
+            sharing = sharing_groups(group, similar, templates=nodes, tracker=tracker)
+            self.sharing = [item.id for item in sharing]
+            plan = balance_scale_ups(group, sharing[1:], new_nodes, templates=nodes, tracker=tracker)
         except AutoscalerError as error:
             return self.fail(error, chosen)
         if self.all_or_nothing and sum(info.new - info.current for info in plan) < new_nodes:

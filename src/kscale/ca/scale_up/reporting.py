@@ -133,6 +133,7 @@ class ScaleUpReporting(ExpansionFinder):
             resized=self.resized,
             exceeded=self.filtered.exceeded,
             observations=tuple(self.observations),
+            sharing=tuple(self.sharing),
             expander_options=self.asked,
             expander_input=self.given,
         )

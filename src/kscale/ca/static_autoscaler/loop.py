@@ -118,6 +118,7 @@ class RunOnce(ScaleDownPart):
         yield from p.observe(*observing.of_nodes(scene.found, self.now, taints))
         # Before the cloud is looked at anew: what is deleted meanwhile is still among its nodes.
         self.under_way = self.actuator.tracker.status(self.now)
+        self.report.deletions_under_way = bool(self.under_way.deleting or self.under_way.draining)
         self.state = caught_up(self.state, self.actuator.tracker)
         yield from self.refresh()
         self.state = replace(self.state, cluster=forget_failures(self.state.cluster))

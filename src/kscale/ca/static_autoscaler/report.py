@@ -30,6 +30,7 @@ class LoopReport(msgspec.Struct, kw_only=True, dict=True):
       of auto-provisioning that were not needed any more.
     - ``deletion_results``: how deletions ended since the loop before, by node. Each is told once.
     - ``status``: what is shown of the cluster; ``warnings``: what upstream only logs.
+    - ``deletions_under_way``: whether nodes were being deleted when the loop looked.
     - ``snapshot_after``: the simulated cluster in which scale-down looked for places.
     - ``actions``, ``events``, ``observations``: of a loop that was run as if everything succeeded. Whoever runs the
       steps gets them as actions instead.
@@ -48,6 +49,7 @@ class LoopReport(msgspec.Struct, kw_only=True, dict=True):
     deletion_results: dict[str, NodeDeleteResult] = {}
     status: ClusterAutoscalerStatus | None = None
     warnings: list[str] = []
+    deletions_under_way: bool = False
     actions: Sequence[Action] = ()
     events: Sequence[Event] = ()
     observations: Sequence[Observation] = ()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.types import Rank, TellPrices
+from kscale.ca.legacy.metrics import in_terms_of_1_3
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.remembered_targets import described_targets, recall_targets, remember_targets
 from kscale.ca.scale_down.actuation.remember import caught_up
@@ -100,5 +101,6 @@ def run_once_steps(
     check_options(options)
     loop = RunOnce(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
     if options.legacy:
-        return (yield from loop.legacy().run())
+        report: LoopReport = yield from in_terms_of_1_3(loop.legacy().run())
+        return report
     return (yield from loop.run())

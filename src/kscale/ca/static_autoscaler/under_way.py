@@ -66,7 +66,7 @@ def actuator_of(state: LoopState, snapshot: Snapshot, options: AutoscalingOption
         empty={node: group for node, group in known.empty.items() if node in there},
         drained={node: group for node, group in known.drained.items() if node in there},
     )
-    return Actuator(options, gpu_label=inputs.gpu_label, known=still)
+    return Actuator(options, gpu_label=inputs.gpu_label, gpu_types=inputs.gpu_types, known=still)
 
 
 class LoopUnderWay:

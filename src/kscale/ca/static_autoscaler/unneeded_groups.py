@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from kscale.ca.event_subjects import status_event
 from kscale.ca.metrics import observation
+from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.static_autoscaler.report import LoopReport
-from kscale.effects import DeleteGroup, Observe, Progress, StepsOf
+from kscale.effects import DeleteGroup, Emit, Observe, Progress, StepsOf
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["remove_unneeded_groups"]
 
 
-def remove_unneeded_groups(p: Progress, scene: Scene, report: LoopReport) -> StepsOf[DeleteGroup | Observe, None]:
-    """Removes groups that have no machine and shall have none. The first refusal ends it, and is only logged."""
+def remove_unneeded_groups(
+    p: Progress, scene: Scene, report: LoopReport, told_by: AutoscalingOptions | None = None
+) -> StepsOf[DeleteGroup | Emit | Observe, None]:
+    """Remove groups that have no machine and shall have none. The first refusal ends it, and is only logged.
+
+    ``told_by``: options of the loop whose events say so, as release 1.3 did (None: no events).
+    """
     for group in list(scene.groups):
         if not group.autoprovisioned or not group.exists or group.upcoming:
             continue
@@ -22,6 +29,12 @@ def remove_unneeded_groups(p: Progress, scene: Scene, report: LoopReport) -> Ste
                 continue
             outcome = yield from p.act(DeleteGroup(group=group.id))
             refusal = None if outcome.error is None else outcome.error.message
+            if told_by is not None and refusal is not None:
+                text = f"NodeAutoprovisioning: attempt to delete node group {group.id} failed: {refusal}"
+                yield from p.emit(status_event(told_by, "Warning", "FailedToDeleteNodeGroup", text))
+            elif told_by is not None:
+                text = f"NodeAutoprovisioning: removed node group {group.id}"
+                yield from p.emit(status_event(told_by, "Normal", "DeletedNodeGroup", text))
         if refusal is not None:
             scene.warnings.append(f"Error while removing unneeded node groups: {refusal}")
             return

@@ -173,6 +173,7 @@ def simulation_view(report: SimulationReport) -> View:
             f"Pods: {pending.pods:,} looked for a node, the longest for {_time(pending.max)}{left}.",
             f"Done: {_counts(report.actions) or 'nothing'}{refused}.",
             f"Rounds: {rounds or 'none'}.",
+            *(f"Not simulated: {text}." for text in report.warnings),
         ],
         names=[each.group for each in report.groups],
     )

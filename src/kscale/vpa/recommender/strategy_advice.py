@@ -52,7 +52,7 @@ _AT_ONCE_AGAIN: Final = _AT_ONCE - 1
 _LOOK: Final = SECOND // 10
 """How often a round looks whether all has been answered."""
 _SAMPLES: Final = "kscale_strategy_samples_total"
-STRATEGY_METRICS: Final = (Metric(_SAMPLES, "counter", ("resource",)),)
+STRATEGY_METRICS: Final = (Metric(_SAMPLES, "counter", ("resource",), help="Usage samples that strategies received."),)
 """How many samples strategies have been given."""
 _Labels = Mapping[tuple[str, str], LastLabels]
 _Usage = dict[Vpa, dict[str, ContainerUsage]]

@@ -1,6 +1,8 @@
-"""The updater of about 2020 as a named profile: evictions only, by selector, with the thresholds of that time.
+"""The updater of 2020 as a named profile: evictions only, by selector, with the thresholds of that time.
 
-Upstream: ``pkg/updater/logic/updater.go`` of then.
+Upstream: ``pkg/updater/logic/updater.go`` and ``pkg/updater/priority/update_priority_calculator.go`` between September
+2019 (the rate limit came) and January 2020 (the check of the admission controller and quick OOM kills of any container
+came).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from kscale.vpa.updater.restriction import Restriction
 __all__ = ["legacy_updater_steps", "run_legacy_updater"]
 
 _MODES: Final = frozenset({"Recreate", "Auto"})
-_LIFETIME: Final = 24 * 3600 * SECOND
+_LIFETIME: Final = 12 * 3600 * SECOND  # the comment beside upstream's constant says 24h
 _KINDS: Final = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})
 _EVICTED: Final = "Pod was evicted by VPA Updater to apply resource recommendation."
 
@@ -54,7 +56,13 @@ def legacy_updater_steps(
     loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or Sequential(()))
     timer = ExecutionTimer(loop.progress, "updater")
     yield from timer.step("ListVPAs")
-    acting = (vpa for vpa in given.vpas if update_mode(vpa) in _MODES)
+    acting = []
+    for vpa in given.vpas:
+        if update_mode(vpa) in _MODES:
+            acting.append(vpa)
+        else:
+            text = f'skipping VPA object {vpa.name} because its mode is not "Recreate" or "Auto"'
+            loop.result.details.append(text)
     vpas = yield from select_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
     if vpas:
         yield from timer.step("ListPods")
@@ -71,6 +79,7 @@ def legacy_updater_steps(
             return loop.result
         yield from timer.step("EvictPods")
     else:
+        loop.result.diagnostics.append("no VPA objects to process")
         loop.admission.clean_up()
     yield from timer.total()
     return loop.result
@@ -112,6 +121,9 @@ def _one_vpa(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> 
     result, progress, controllers = loop.result, loop.progress, loop.given.controllers
     restriction = Restriction(_without_own_minimum(vpa), pods, controllers, loop.options, {}, replica_kinds=_KINDS)
     result.diagnostics += restriction.diagnostics
+    for key, count in restriction.too_few.items():
+        text = f"too few replicas for {key.kind} {key.namespace}/{key.name}. Found {count} live pods"
+        result.details.append(text)
     evictable = [pod for pod in pods if restriction.can_evict(pod, progress.now)]
     for priority in update_order([_assess(loop, pod, vpa) for pod in evictable], loop.admission):
         pod = priority.pod
@@ -122,6 +134,7 @@ def _one_vpa(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> 
         except RateLimitError as error:
             result.diagnostics.append(str(error))
             raise LoopStoppedError from None
+        result.details.append(f"evicting pod {pod.name}")
         evicted = yield from progress.act(Evict(namespace=pod.namespace, name=pod.name))
         if evicted.error is not None:
             result.diagnostics.append(f"evicting {pod.key}: {evicted.error.message}")

@@ -143,6 +143,7 @@ def _run(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, Non
     acting = (vpa for vpa in given.vpas if not options.ignores(vpa.namespace) and is_acting(vpa))
     vpas = yield from select_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
     if not vpas:
+        loop.result.diagnostics.append("No VPA objects to process")
         loop.admission.clean_up()
         return
     yield from timer.step("ListPods")

@@ -45,6 +45,9 @@ class VpaUpdate:
     def run(self) -> StepsOf[UpdaterAction, None]:
         """Everything; raises :class:`LoopStoppedError` where a limiter ends the loop."""
         mode, options = self._restriction.mode, self._loop.options
+        for key, count in self._restriction.too_few.items():
+            text = f"Too few replicas: {key.kind} {key.namespace}/{key.name} has {count} live pods"
+            self._loop.result.details.append(text)
         self._gauge("controlled_pods", len(self._pods))
         self._note(*self._restriction.diagnostics)
         yield from self._progress.observe(*self._counters.present())

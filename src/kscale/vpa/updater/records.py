@@ -89,7 +89,7 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
     """What a loop found out.
 
     - ``chosen``: by VPA, the neediest first; whether each is updated depends on budgets and limits.
-    - ``diagnostics``: what upstream logs.
+    - ``diagnostics``: what upstream logs; ``details``: what it logs from ``-v=2`` on.
     - ``unchanged``: pods that are left as they are, and why; only of the plain call, or with ``explain``.
     - ``stopped_early``: a limiter could not wait, and the loop ended there.
     - ``actions``, ``events``, ``observations``: what the plain call (:func:`~kscale.vpa.run_updater`) would have done
@@ -98,6 +98,7 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
 
     chosen: list[ChosenPod] = []
     diagnostics: list[str] = []
+    details: list[str] = []
     unchanged: list[UnchangedPod] = []
     state: UpdaterState = msgspec.field(default_factory=UpdaterState)
     stopped_early: bool = False

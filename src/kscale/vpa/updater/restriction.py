@@ -120,6 +120,8 @@ class Restriction:
         self.last_attempts = last_attempts
         self.groups: dict[GroupKey, Group] = {}
         self.diagnostics: list[str] = []
+        self.too_few: dict[GroupKey, int] = {}
+        """Groups with fewer live pods than required, and how many they have."""
         self._group_of: dict[str, Group] = {}
         self._refused: dict[GroupKey, tuple[str, str]] = {}
         members: dict[GroupKey, list[Pod]] = {}
@@ -145,6 +147,7 @@ class Restriction:
         below = False
         if len(live) < required:
             if not self.ignores_budget and not any(in_progress(pod) for pod in live):
+                self.too_few[key] = len(live)
                 whose = f"{key.kind}/{key.name}" if key.kind else "no controller"
                 text = f"{len(live)} live pods of {whose}, at least {required} are needed (minReplicas)"
                 self._refused[key] = "TooFewReplicas", text

@@ -55,11 +55,17 @@ UNREADABLE: Final = "kscale_unreadable_objects_total"
 _FAILURES: Final = "kscale_watch_failures_total"
 
 WATCH_METRICS: Final = (
-    Metric(_EVENTS, "counter", ("kind",)),
-    Metric(_LISTS, "counter", ("kind",)),
-    Metric(UNREADABLE, "counter", ("kind",)),
-    Metric(_FAILURES, "counter", ("kind",)),
-    Metric(_LAG, "histogram", ("kind",), (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)),
+    Metric(_EVENTS, "counter", ("kind",), help="Events that watches delivered, by kind."),
+    Metric(_LISTS, "counter", ("kind",), help="Lists of objects that were read, by kind."),
+    Metric(UNREADABLE, "counter", ("kind",), help="Objects that were skipped because they cannot be read, by kind."),
+    Metric(_FAILURES, "counter", ("kind",), help="Lists and watches that failed, by kind."),
+    Metric(
+        _LAG,
+        "histogram",
+        ("kind",),
+        (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+        help="Seconds that watch events waited in this process before they were processed, by kind.",
+    ),
 )
 """Events and lists that were taken up, objects in them that were skipped because they cannot be read, lists and watches
 that failed, and how long events lay here before they were taken up."""

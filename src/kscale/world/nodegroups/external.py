@@ -26,6 +26,7 @@ from kscale.objects.nodegroup import (
     ProviderError,
 )
 from kscale.objects.nodegroups import Groups, instance_id_of
+from kscale.objects.protobuf.messages import ENTRY_KEY
 from kscale.snapshot.yaml_documents import only_document
 from kscale.world.nodegroups.external_messages import (
     SERVICE,
@@ -105,6 +106,7 @@ class ExternalGroups(Provider):
         self._disconnected = False
         self._methods: dict[str, Any] = {}
         self._gpu_label: str | None = None
+        self._gpu_types: frozenset[str] | None = None
 
     @property
     def gpu_label(self) -> str:  # type: ignore[override]  # an attribute of the base, asked for here
@@ -116,6 +118,19 @@ class ExternalGroups(Provider):
                 _log.error("the label of GPUs: %s", error.message)
                 return ""
         return self._gpu_label
+
+    @property
+    def gpu_types(self) -> Collection[str]:  # type: ignore[override]  # an attribute of the base, asked for here
+        """The types of GPU that the provider has: asked for once. None where it cannot tell."""
+        if self._gpu_types is None:
+            try:
+                self._gpu_types = frozenset(
+                    str(getattr(entry, ENTRY_KEY)) for entry in self._call("GetAvailableGPUTypes").gpuTypes
+                )
+            except ProviderError as error:
+                _log.error("the types of GPUs: %s", error.message)
+                return ()
+        return self._gpu_types
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Looks at the cloud anew. A provider that cannot tell its groups has none, as upstream takes it; nodes whose

@@ -14,6 +14,7 @@ from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
+from kscale.objects.protobuf.messages import ENTRY_KEY
 from kscale.world.nodegroups.external_messages import (
     METHODS,
     SERVICE,
@@ -58,7 +59,7 @@ class ExternalServer(RpcServer):
             "PricingNodePrice": self._price,
             "PricingPodPrice": self._price,
             "GPULabel": lambda _: {"label": groups.gpu_label},
-            "GetAvailableGPUTypes": lambda _: {},
+            "GetAvailableGPUTypes": lambda _: {"gpuTypes": [{ENTRY_KEY: name} for name in groups.gpu_types]},
             "Cleanup": self._clean_up,
             "Refresh": self._refresh,
             "NodeGroupTargetSize": self._target_size,

@@ -50,6 +50,7 @@ class KwokGroups(Provider):
         self._rng = rng or random.Random()
         self._config = read_kwok_config(self._data(config_map, "config"))
         self.gpu_label = self._config.gpu_label
+        self.gpu_types = self._config.gpu_types
         if self._config.templates:
             templates = read_nodes(self._data(self._config.templates, "templates"))
         else:

@@ -44,6 +44,8 @@ class KwokConfig:
     templates: str = ""
     taint: bool = False
     gpu_label: str = ""
+    gpu_types: tuple[str, ...] = ()
+    """The names under ``availableGPUTypes``: types of GPU that metrics may name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,6 +96,7 @@ def read_kwok_config(text: str) -> KwokConfig:
         templates=templates,
         taint=not nodes.get("skipTaint", False),
         gpu_label="" if gpu is None else str(gpu["gpuLabelKey"]),
+        gpu_types=() if gpu is None else tuple(map(str, gpu["availableGPUTypes"])),
     )
 
 

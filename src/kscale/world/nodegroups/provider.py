@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from kscale.effects import GetPrices, Prices
 from kscale.objects.core import Node
@@ -28,6 +28,8 @@ class Provider:
 
     name = ""
     gpu_label = ""
+    gpu_types: Collection[str] = ()
+    """The types of GPU that the cloud has (upstream's ``GetAvailableGPUTypes``); metrics name no others."""
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Looks at the cloud anew, and tells its groups as they are now."""

@@ -1,29 +1,168 @@
-"""Node groups that stand in a file: for a dry run in front of a cloud that kscale does not speak to."""
+"""Node groups that stand in a file, in front of a cloud that kscale does not speak to.
+
+With a file of sizes the groups can be changed: what the autoscaler decides is written there, and another program (a
+job with Terraform, an operator) creates and deletes the machines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from kscale.objects.nodegroup import NodeGroup
+import msgspec
+from msgspec.structs import replace
+
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
-from kscale.world.nodegroups.provider import Nodes, Provider
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
 
-__all__ = ["StaticGroups"]
+__all__ = ["GroupSize", "StaticGroups"]
+
+_MOST_BYTES: Final = 16 << 20
+
+
+class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the file of sizes says of a group.
+
+    ``target``: how many machines the group shall have; ``exists``: whether it shall be there; ``delete``: names of
+    nodes (or ids of machines that never registered) whose machines shall go. A node that has gone is taken out.
+    """
+
+    target: int | None = None
+    exists: bool | None = None
+    delete: tuple[str, ...] = ()
 
 
 class StaticGroups(Provider):
-    """Groups as a user describes them, over the nodes that there are; they cannot be changed (``Not implemented``).
+    """Groups as a user describes them, over the nodes that there are.
 
-    ``refresh`` raises :class:`~kscale.InputError` for groups that exclude each other.
+    ``sizes``: the file to which changes are written; without one the groups cannot be changed (``Not implemented``).
+    ``refresh`` raises :class:`~kscale.InputError` for groups that exclude each other, and ProviderError for a file of
+    sizes that cannot be read.
     """
 
     name = "static"
 
-    def __init__(self, groups: Sequence[NodeGroup], nodes: Nodes, *, gpu_label: str = "") -> None:
+    def __init__(
+        self, groups: Sequence[NodeGroup], nodes: Nodes, *, gpu_label: str = "", sizes: str | os.PathLike[str] = ""
+    ) -> None:
         self._groups = groups
         self._nodes = nodes
+        self._sizes = Path(sizes) if sizes else None
+        self._lock = threading.Lock()
         self.gpu_label = gpu_label
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """The groups, sorted out over the nodes that there are now."""
-        return list(Groups.of(self._groups, self._nodes()))
+        """Return the groups over the nodes that there are now, with the sizes of the file."""
+        nodes = self._nodes()
+        with self._lock:
+            sizes = self._read()
+            names = {node.name for node in nodes}
+            there = {
+                group: replace(size, delete=tuple(name for name in size.delete if name in names))
+                for group, size in sizes.items()
+            }
+            if there != sizes:
+                self._write(there)
+        return list(Groups.of([_sized(group, there.get(group.id)) for group in self._groups], nodes))
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        """Raise the target size of ``group`` by ``delta``."""
+        del atomic  # the file holds all of it or nothing
+        self._change(group, lambda of, size: _resized(of, size, of.size + delta))
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """Lower the target size of ``group`` by ``delta`` (negative); refused where nodes would have to go."""
+
+        def lower(of: NodeGroup, size: GroupSize) -> GroupSize:
+            if of.size + delta < len(of.nodes):
+                sizes = f"targetSize: {of.size} delta: {delta} existingNodes: {len(of.nodes)}"
+                text = f"attempt to delete existing nodes {sizes}"
+                raise ProviderError(text, CLOUD_ERROR)
+            return replace(size, target=of.size + delta)
+
+        self._change(group, lower)
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        """Ask for the end of nodes, and lower the target size with them; ``force``: also below the minimum size."""
+
+        def remove(of: NodeGroup, size: GroupSize) -> GroupSize:
+            target = of.size - len(nodes)
+            if target < of.min_size and not force:
+                raise ProviderError(f"min size reached, nodes will not be deleted from {group}", CLOUD_ERROR)
+            names = dict.fromkeys([*size.delete, *(node.name for node in nodes)])
+            return replace(size, target=max(0, target), delete=tuple(names))
+
+        self._change(group, remove)
+
+    def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
+        """Ask for a group that does not exist yet."""
+        del asynchronous
+        self._change(group, lambda _, size: replace(size, exists=True, target=0))
+        return [each for each in self.refresh() if each.id == group]
+
+    def delete_group(self, group: str) -> None:
+        """Ask for the end of a group."""
+        self._change(group, lambda _, size: replace(size, exists=False, target=0))
+
+    def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:
+        if self._sizes is None:
+            raise ProviderError(NOT_IMPLEMENTED)
+        of = next((each for each in self.refresh() if each.id == group), None)
+        if of is None:
+            raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
+        with self._lock:
+            sizes = self._read()
+            self._write({**sizes, group: change(of, sizes.get(group, GroupSize()))})
+
+    def _read(self) -> dict[str, GroupSize]:
+        if self._sizes is None:
+            return {}
+        try:
+            with self._sizes.open("rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ProviderError(f"{self._sizes}: {error.strerror}", CLOUD_ERROR) from None
+        if len(data) > _MOST_BYTES:
+            raise ProviderError(f"{self._sizes}: more than {_MOST_BYTES} bytes", CLOUD_ERROR)
+        try:
+            return msgspec.json.decode(data, type=dict[str, GroupSize])
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            raise ProviderError(f"{self._sizes}: {error}", CLOUD_ERROR) from None
+
+    def _write(self, sizes: Mapping[str, GroupSize]) -> None:
+        """Replace the file at once, so that no reader sees half of it."""
+        assert self._sizes is not None
+        text = msgspec.json.format(msgspec.json.encode(sizes), indent=2)
+        try:
+            number, name = tempfile.mkstemp(dir=self._sizes.parent, prefix=f".{self._sizes.name}.")
+            with os.fdopen(number, "wb") as file:
+                file.write(text + b"\n")
+            Path(name).replace(self._sizes)
+        except OSError as error:
+            raise ProviderError(f"{self._sizes}: {error.strerror}", CLOUD_ERROR) from None
+
+
+def _sized(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
+    if size is None:
+        return group
+    changes: dict[str, Any] = {}
+    if size.target is not None:
+        changes["target_size"] = size.target
+    if size.exists is not None:
+        changes["exists"] = size.exists
+        changes["autoprovisioned"] = group.autoprovisioned or (size.exists and not group.exists)
+    return replace(group, **changes) if changes else group
+
+
+def _resized(group: NodeGroup, size: GroupSize, target: int) -> GroupSize:
+    if target > group.max_size:
+        raise ProviderError(f"size increase too large, desired: {target} max: {group.max_size}", CLOUD_ERROR)
+    return replace(size, target=target)

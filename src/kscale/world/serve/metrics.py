@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from kscale.effects import Metric, Observation
@@ -53,7 +53,7 @@ class _Family:
         self._names = frozenset(metric.labels)
 
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
-        name, kind, labels, bounds, _ = self.metric
+        name, kind, labels, bounds, _, _ = self.metric
         if seen.reset:
             self.values.clear()
             if self.recent is not None:
@@ -98,33 +98,28 @@ class _Family:
 class MetricStore:
     """The metrics of a process. May be used from several threads.
 
-    ``metrics`` describes them; ``help_texts`` says what they are, by name; ``process``: memory, CPU time and open files
-    of this process stand beside them. ``now``: nanoseconds of a clock that is never set, by which the values of
-    summaries grow old.
+    ``metrics`` describes them; ``process``: memory, CPU time and open files of this process stand beside them. ``now``:
+    nanoseconds of a clock that is never set, by which the values of summaries grow old.
     """
 
     def __init__(
         self,
         metrics: Iterable[Metric],
         *,
-        help_texts: Mapping[str, str] | None = None,
         process: bool = True,
         now: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._families: dict[str, _Family] = {}
-        self._help = dict(help_texts or {})
         self._process = process
         self._registry: Any = None
         self._plain = True
         for metric in metrics:
             self.describe(metric)
 
-    def describe(self, metric: Metric, help_text: str = "") -> None:
+    def describe(self, metric: Metric) -> None:
         """Adds a metric. One of that name that is described in the same way is no matter."""
-        if help_text:
-            self._help[metric.name] = help_text
         if metric.of and metric.of not in self._families:
             raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
         if metric.kind == "summary" and metric.of and self._families[metric.of].recent is None:
@@ -185,7 +180,7 @@ class MetricStore:
                 if values:
                     held.append((family.metric, values))
         for metric, values in held:
-            yield _family(core, metric, self._help.get(metric.name, ""), values, plain=self._plain)
+            yield _family(core, metric, values, plain=self._plain)
 
 
 class _Collector:
@@ -202,9 +197,9 @@ def _copied(value: float | _Histogram) -> float | tuple[list[int], float]:
     return value if isinstance(value, float) else (list(value.counts), value.total)
 
 
-def _family(core: Any, metric: Metric, text: str, values: list[tuple[Any, ...]], *, plain: bool) -> Any:
+def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: bool) -> Any:
     """``plain``: bounds and shares are written as Go's text format has them (``1``), not as OpenMetrics' (``1.0``)."""
-    name, labels, kind = metric.name, list(metric.labels), metric.kind
+    name, labels, kind, text = metric.name, list(metric.labels), metric.kind, metric.help
     if kind == "counter" and not name.endswith("_total"):
         kind = "unknown"
     elif kind in ("counter", "gauge"):

@@ -38,7 +38,7 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.nodegroup import ProviderError
-from kscale.objects.rest_mapping import BUILT_IN, BUILT_IN_MAPPER
+from kscale.objects.rest_mapping import BUILT_IN
 from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.vpa import VerticalPodAutoscalerCheckpointStatus
@@ -46,6 +46,7 @@ from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.protocols import Ranker
 from kscale.world.simulated.api_objects import ApiObjects, RefusedError
 from kscale.world.simulated.cloud import SimulatedCloud
+from kscale.world.simulated.custom_resources import CustomScales
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.metrics import SimulatedMetrics
 from kscale.world.simulated.patches import PatchError, json_patch, merge, strategic
@@ -82,12 +83,13 @@ class SimulatedPerformer:
         disruption: Disruption,
         resizing: Resizing,
         metrics: SimulatedMetrics,
+        custom: CustomScales,
         *,
         ranker: Ranker | None = None,
     ) -> None:
         self._api, self._view, self._cloud = api, view, cloud
         self._disruption, self._resizing = disruption, resizing
-        self._metrics, self._ranker = metrics, ranker
+        self._metrics, self._custom, self._ranker = metrics, custom, ranker
         self.fault: Fault | None = None
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
@@ -121,7 +123,7 @@ class SimulatedPerformer:
             case List():
                 return self._list(action)
             case Discover():
-                return BUILT_IN_MAPPER
+                return self._custom.mapper
             case Create(object=made):
                 return self._api.create(made).metadata.resource_version
             case Delete():
@@ -130,10 +132,8 @@ class SimulatedPerformer:
                 return self._disruption.evict(namespace, name, grace)
             case Resize(namespace=namespace, name=name, patch=patch):
                 return self._resizing.resize(self._api.get("Pod", namespace, name), patch)
-            case GetScale(namespace=namespace, resource=resource, name=name):
-                return scale_of(to_dict(self._scaled(namespace, resource, name)))
-            case PutScale():
-                return self._put_scale(action)
+            case GetScale() | PutScale():
+                return self._scale(action)
             case GetMetric():
                 return self._metrics.get(action)
             case RankOptions() if self._ranker is not None:
@@ -215,8 +215,15 @@ class SimulatedPerformer:
             raise RefusedError(f'the server doesn\'t have a resource type "{resource}"', 404, "NotFound")
         return self._api.get(kind, namespace, name)
 
-    def _put_scale(self, action: PutScale) -> Any:
-        held = self._scaled(action.namespace, action.resource, action.scale.metadata.name)
+    def _scale(self, action: GetScale | PutScale) -> Any:
+        namespace, resource = action.namespace, action.resource
+        if isinstance(action, GetScale):
+            if self._custom.knows(resource):
+                return self._custom.get(namespace, resource, action.name)
+            return scale_of(to_dict(self._scaled(namespace, resource, action.name)))
+        if self._custom.knows(resource):
+            return self._custom.put(namespace, resource, action.scale, action.replicas)
+        held = self._scaled(namespace, resource, action.scale.metadata.name)
         self._api.check_version(held, action.scale.metadata.resource_version)
         if action.replicas < 0:
             raise ScaleError(f"spec.replicas: Invalid value: {action.replicas}: must be greater than or equal to 0")

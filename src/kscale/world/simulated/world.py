@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
 from kscale.objects.core import Pod
+from kscale.objects.custom import CustomResource
 from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import with_namespace
 from kscale.scheduling.preemption import Candidates
@@ -19,6 +20,7 @@ from kscale.world.protocols import GoesBy, Ranker, Watch
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.controllers import Admit, PodMaker
+from kscale.world.simulated.custom_resources import CustomScales, controllers_of
 from kscale.world.simulated.deployments import Deployments
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.draws import Draws
@@ -72,7 +74,7 @@ class SimulatedWorld:
     """Everything outside of the drivers. Single owner.
 
     ``times`` tells of a pod how long it takes, where that is not the same for all. ``admit`` is what admission makes of
-    a new pod; it may be set later (``maker.admit``).
+    a new pod; it may be set later (``maker.admit``). ``custom``: kinds with a scale beside the built-in ones.
 
     ``begin`` is called once all that is there at the beginning has been added (:meth:`add`, ``cloud.add``, ``load``).
     """
@@ -86,6 +88,7 @@ class SimulatedWorld:
         times: Callable[[Pod], PodTimes] | None = None,
         admit: Admit | None = None,
         ranker: Ranker | None = None,
+        custom: Sequence[CustomResource] = (),
     ) -> None:
         self.options = options or WorldOptions()
         self.time = VirtualTime(self._perform, now=now, latency=self._latency)
@@ -109,6 +112,7 @@ class SimulatedWorld:
             StatefulSets(self.api, self.time, owned, self.maker),
             DaemonSets(self.api, self.time, owned, self.maker),
             Jobs(self.api, self.time, owned, self.maker),
+            *controllers_of(custom, self.api, self.time, owned),
         ]
         self.garbage = GarbageCollector(self.api, self.time)
         self.volumes = VolumeBinder(self.api, self.time)
@@ -128,6 +132,7 @@ class SimulatedWorld:
             self.disruption,
             Resizing(self.api, self.view, self.time),
             self.metrics,
+            CustomScales(self.api, custom),
             ranker=ranker,
         )
 

@@ -226,7 +226,7 @@ def test_a_price_tie_goes_to_the_first_and_other_ties_to_chance() -> None:
     [
         ({"expander": "least-nodes"}, AutoscalerError, "Expander least-nodes not supported"),
         ({"expander": "most-pods,random"}, AutoscalerError, "Expander most-pods,random not supported"),
-        ({"estimator": "guess"}, InputError, "Unknown estimator: guess"),
+        ({"estimator": "guess"}, InputError, "Unrecognized estimator: guess"),
     ],
 )
 def test_what_1_3_did_not_know(flags: dict[str, Any], error: type[Exception], said: str) -> None:
@@ -273,7 +273,7 @@ def test_groups_that_are_made_are_told() -> None:
     assert ran.asked == [CreateGroup(group="m1"), IncreaseSize(group="m1", delta=1)]
     assert [event.message for event in ran.events][:2] == [
         "NodeAutoprovisioning: created new node group m1",
-        "Scale-up: setting group m1 size to 1 instead of 0 (max: 5)",
+        "Scale-up: group m1 size set to 1",
     ]
     failed = _steps(cluster, [candidate], AutoscalerError("", "no room"), node_autoprovisioning_enabled=True)
     assert (failed.value.error.type, failed.value.error.message) == ("cloudProviderError", "no room")

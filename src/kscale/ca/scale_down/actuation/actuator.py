@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from kscale.ca.errors import AutoscalerError
@@ -44,6 +44,7 @@ class Actuator:
         *,
         evictor: Evictor | None = None,
         gpu_label: str = DEFAULT_GPU_LABEL,
+        gpu_types: Collection[str] = (),
         known: Deletions | None = None,
     ) -> None:
         """``known``: deletions under way that somebody else carries on."""
@@ -51,7 +52,7 @@ class Actuator:
         self._gpu_label = gpu_label
         self.tracker = NodeDeletionTracker(known=known)
         self._past_latencies = PastLatencies()
-        ending = Ending(options, self.tracker, gpu_label)
+        ending = Ending(options, self.tracker, gpu_label, gpu_types)
         evictor = evictor or Evictor(options, self.tracker.register_eviction)
         self._scheduler = GroupDeletionScheduler(options, evictor, NodeDeletionBatcher(options, ending), ending)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kscale.ca.device_labels import dra_drivers_label, gpu_labels
 from kscale.ca.event_subjects import node_event, status_event
@@ -26,13 +26,18 @@ EndingActions = Writing | Emit | Observe
 class Ending:
     """The last steps of deletions, and the tracker that is told."""
 
-    __slots__ = ("_gpu_label", "_options", "tracker")
+    __slots__ = ("_gpu_label", "_gpu_types", "_options", "tracker")
 
     def __init__(
-        self, options: AutoscalingOptions, tracker: NodeDeletionTracker, gpu_label: str = DEFAULT_GPU_LABEL
+        self,
+        options: AutoscalingOptions,
+        tracker: NodeDeletionTracker,
+        gpu_label: str = DEFAULT_GPU_LABEL,
+        gpu_types: Collection[str] = (),
     ) -> None:
         self._options = options
         self._gpu_label = gpu_label
+        self._gpu_types = gpu_types
         self.tracker = tracker
 
     def failed(
@@ -55,7 +60,7 @@ class Ending:
         yield from p.emit(node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
         self.tracker.register_scale_down(group, name, p.now)
         reason = ("underutilized" if drain else "empty") if is_ready(node) else "unready"
-        gpu, drivers = gpu_labels(self._gpu_label, node), dra_drivers_label(slices)
+        gpu, drivers = gpu_labels(self._gpu_label, node, self._gpu_types), dra_drivers_label(slices)
         yield from p.observe(observation("scaled_down_nodes_total", 1.0, reason=reason, **gpu, dra_drivers=drivers))
         if gpu["gpu_name"]:
             yield from p.observe(observation("scaled_down_gpu_nodes_total", 1.0, reason=reason, **gpu))

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kscale.cli.cluster_autoscaler_flags import IDLE, OFF, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
-from kscale.cli.go_flags import GoCommand
+from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
+from kscale.cli.go_flags import GoCommand, flags_given_of
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import go_duration, host_name
 from kscale.cli.simulated import WorldFlags, ran_simulated
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND", "command"]
 
+_YOUNGER: Final = frozenset(
+    {
+        "--capacity-buffer-controller-enabled",
+        "--capacity-buffer-pod-dry-run-enabled",
+        "--debugging-snapshot-enabled",
+        "--frequent-loops-enabled",
+        "--max-startup-time",
+        "--record-duplicated-events",
+    }
+)
+"""Flags of the process that release 1.3 did not have."""
 CLOUDS = ("externalgrpc", "kwok", "clusterapi", "static")
 _log = logging.getLogger(__name__)
 
@@ -38,7 +49,6 @@ class COMMAND(GoCommand):
     """The command as typer makes it."""
 
     refused = REFUSED
-    off = OFF
     idle = IDLE
 
 
@@ -49,7 +59,10 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
     not go on (another leads, no API server); 2 flags or files that cannot be used.
     """
     options = loop.options()
-    frequent = process.frequent_loops_enabled
+    if options.legacy and (younger := _YOUNGER & {*flags_given_of(process)}):
+        text = "release 1.3 has no such flag"
+        raise InputError([Problem(text, field=flag) for flag in sorted(younger)])
+    frequent = process.frequent_loops_enabled and not options.legacy
     heeded = ["--frequent-loops-enabled"]
     if ran_simulated(
         world, "cluster_autoscaler", options, idle=[process, lease], heeded=heeded, frequent_loops=frequent
@@ -59,8 +72,11 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
     if process.cloud_provider not in CLOUDS:
         text = f"there is no cloud provider {process.cloud_provider!r} here; there are {', '.join(CLOUDS)}"
         raise InputError(Problem(text, field="--cloud-provider"))
-    if process.cloud_provider == "static" and not process.dry_run:
-        raise InputError(Problem("node groups of a file are for --dry-run", field="--cloud-provider"))
+    if process.static_sizes and process.cloud_provider != "static":
+        raise InputError(Problem("is of use with --cloud-provider=static only", field="--static-sizes"))
+    if process.cloud_provider == "static" and not (process.dry_run or process.static_sizes):
+        text = "node groups of a file are for --dry-run; --static-sizes says where changes of their sizes are written"
+        raise InputError(Problem(text, field="--cloud-provider"))
     if process.cloud_provider in ("static", "externalgrpc") and not process.cloud_config:
         raise InputError(Problem(f"{process.cloud_provider} needs one", field="--cloud-config"))
     run_program(
@@ -96,7 +112,7 @@ async def _put_together(
     """``held`` gets what is to be let go of at the end, however that comes; it may block."""
     from kscale.ca.expander.registry import build_chain
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
-    from kscale.ca.metrics import METRICS
+    from kscale.ca.legacy.metrics import GPU_LABEL_1_3
     from kscale.drivers.capacity_buffers import BufferController
     from kscale.drivers.capacity_quotas import QuotaController
     from kscale.drivers.cluster_autoscaler import (
@@ -105,6 +121,7 @@ async def _put_together(
         NodeBoard,
         farewell,
         reach_nodes,
+        served_metrics,
     )
     from kscale.drivers.correlator import CLUSTER_AUTOSCALER
     from kscale.drivers.grpc_expander import GrpcExpander
@@ -118,13 +135,13 @@ async def _put_together(
         held.callback(ranker.close)
     board = NodeBoard()
     groups = await _cloud(process, options, around, board, held)
-    gpu_label = await asyncio.to_thread(lambda: groups.gpu_label)
-    devices = await around.resources.serves("resource.k8s.io/v1")
+    gpu_label, gpu_types = await asyncio.to_thread(lambda: (groups.gpu_label, groups.gpu_types))
+    devices = not options.legacy and await around.resources.serves("resource.k8s.io/v1")
     health = HealthCheck(
         HealthCheckOptions(
             max_inactivity=go_duration(process.max_inactivity, "--max-inactivity"),
             max_failing_time=go_duration(process.max_failing_time, "--max-failing-time"),
-            max_startup_time=go_duration(process.max_startup_time, "--max-startup-time"),
+            max_startup_time=None if options.legacy else go_duration(process.max_startup_time, "--max-startup-time"),
         ),
         around.steady.now(),
     )
@@ -134,7 +151,8 @@ async def _put_together(
             frequent_loops=process.frequent_loops_enabled,
             dry_run=around.dry_run,
             dra=devices,
-            gpu_label=gpu_label or DEFAULT_GPU_LABEL,
+            gpu_label=GPU_LABEL_1_3 if options.legacy else gpu_label or DEFAULT_GPU_LABEL,
+            gpu_types=gpu_types,
             rank=ranker,
             prices=groups.prices if "price" in chain and process.cloud_provider == "externalgrpc" else None,
             profile=_profile(process.scheduler_config_file),
@@ -149,6 +167,10 @@ async def _put_together(
         others.append(BufferController(dry_run=process.capacity_buffer_pod_dry_run_enabled))
     ended: list[bool] = []
 
+    def monitored() -> None:
+        health.start_monitoring(around.steady.now())
+        driver.leads()
+
     def close() -> None:
         with held:
             # Cleanup is for an end by a signal, and upstream comes to it only where it writes a status.
@@ -161,9 +183,9 @@ async def _put_together(
 
     return Program(
         driver=driver,
-        metrics=tuple(METRICS.values()),
+        metrics=served_metrics(options),
         health=health,
-        monitored=lambda: health.start_monitoring(around.steady.now()),
+        monitored=monitored,
         groups=groups,
         ranker=ranker,
         desk=driver.desk,
@@ -217,7 +239,7 @@ async def _cloud(
         if without:
             text = f"{_NO_PRICING}: it has none"
             raise InputError([Problem(text, process.cloud_config, f"node group {name}", "price") for name in without])
-        return StaticGroups(groups, board)
+        return StaticGroups(groups, board, sizes=process.static_sizes)
     if wants_prices and process.cloud_provider != "externalgrpc":
         text = f"{_NO_PRICING}: of {process.cloud_provider} no prices are asked"
         raise InputError(Problem(text, field="--expander"))

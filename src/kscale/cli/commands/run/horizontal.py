@@ -125,8 +125,6 @@ def command(
     options = decisions.options(
         concurrent_horizontal_pod_autoscaler_syncs=flags.syncs, horizontal_pod_autoscaler_sync_period=period
     )
-    if options.legacy and world.world != "live":
-        raise InputError(Problem("legacy writes autoscaling/v1, which a simulated cluster has not", field="--profile"))
     heeded = ["--concurrent-horizontal-pod-autoscaler-syncs", "--horizontal-pod-autoscaler-sync-period"]
     if ran_simulated(world, "horizontal", options, idle=[process, lease, flags], heeded=heeded):
         return

@@ -16,12 +16,13 @@ from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags, LeaderElect, LeaseName
-from kscale.vpa.options import UpdaterOptions
+from kscale.vpa.options import LEGACY, UpdaterOptions
 
 __all__ = ["COMMAND", "command"]
 
 _HELPS: Final = {
     **COMMON,
+    "profile": "Updater to run as: current, or legacy for that of 2020, which has fewer flags.",
     "updater_interval": "Time between two loops, and time limit of each.",
     "use_admission_controller_status": "Do nothing while the admission controller's status lease is stale.",
     "admission_controller_status_lease_name": "Name of the admission controller's status lease.",
@@ -89,7 +90,7 @@ def command(
     What is evicted comes back with other requests only where the admission controller lives. Runs instead of upstream's
     updater, never beside it.
     """
-    if not flags.admission_controller_status_lease_namespace:
+    if not flags.admission_controller_status_lease_namespace and flags.profile != LEGACY:
         flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
     options = struct_of(flags, UpdaterOptions)
     if ran_simulated(world, "vpa_updater", options, idle=[process, api, lease, planning]):

@@ -34,7 +34,8 @@ struct Replay {
   Tolerances tolerances;
   std::int64_t cpu_initialization, initial_readiness;
   std::int32_t minimum, maximum;
-  bool behavior, scale_to_zero, legacy;
+  bool behavior, scale_to_zero;
+  Release release;
   Rules up, down;
   std::int64_t downscale_window;
   std::int64_t startup, lag, period, window, begin;
@@ -189,7 +190,7 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
                                            ready_at.data()},
                                      {present.data(), values.data(), sample_times.data(), windows.data()},
                                      requests.data(), &whole,
-                                     {now, in.cpu_initialization, in.initial_readiness, in.legacy});
+                                     {now, in.cpu_initialization, in.initial_readiness, in.release});
       proposals[m] = answer.replicas;
       errors[m] = answer.error == Error::none ? 0 : 1;
       out.usage[tick * in.n_metrics + static_cast<std::ptrdiff_t>(m)] = answer.usage;
@@ -202,7 +203,7 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
         {proposals.data(), errors.data()},
         up.columns(in.up),
         down.columns(in.down),
-        {now, in.downscale_window, in.scale_to_zero, in.legacy}};
+        {now, in.downscale_window, in.scale_to_zero, in.release != Release::current}};
     const Histories histories{{past.slots(), past.values.data(), past.times.data()},
                               {added.slots(), added.values.data(), added.times.data(), added.outdated.data()},
                               {removed.slots(), removed.values.data(), removed.times.data(), removed.outdated.data()}};

@@ -63,12 +63,29 @@ struct SampleColumns {
   const std::int64_t* window;  // nanoseconds
 };
 
-// What a calculation goes by beside its row. `legacy`: as Kubernetes 1.18 to 1.20 calculated.
+// Whose calculator: today's, or that of an older release of Kubernetes.
+enum class Release : std::uint8_t {
+  current,
+  v1_20,  // and from 1.18.12 and 1.19.4 on
+  v1_19,  // 1.17.17, 1.18.8 and 1.19.0 to 1.19.3: deleting and failed pods are skipped, and their samples count
+  v1_18,  // 1.17.0 and 1.18.0: nor is the final count checked
+};
+inline constexpr std::uint8_t kReleases = 4;
+
+// What a calculation goes by beside its row.
 struct Terms {
   std::int64_t now;
   std::int64_t cpu_initialization;
   std::int64_t initial_readiness;
-  bool legacy;
+  Release release;
+
+  bool legacy() const noexcept { return release != Release::current; }
+  // Samples of deleting and failed pods stay in the sum, although those pods count as nothing else.
+  bool keeps_ignored_samples() const noexcept { return release == Release::v1_19 || release == Release::v1_18; }
+  // Whether a count that contradicts the ratio is held: of the older calculators that of utilization did, averages not.
+  bool checks_count(bool by_request) const noexcept {
+    return !legacy() || (by_request && release != Release::v1_18);
+  }
 };
 
 struct Tolerances {
@@ -84,7 +101,6 @@ inline bool within(double ratio, Tolerances t, bool legacy) noexcept {
 
 inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleColumns& samples, std::ptrdiff_t sample,
                       bool cpu, const Terms& p) noexcept {
-  const Group unready_group = p.legacy ? Group::ignored : Group::unready;  // legacy: one set for both
   // Most pods are running, ready and measured: one branch for them instead of one a rule.
   const int unusual = pods.deleting[pod] | (pods.phase[pod] ^ static_cast<int>(Phase::running)) |
                       (pods.ready[pod] ^ static_cast<int>(Ready::yes)) | (pods.started[pod] ^ 1) |
@@ -92,11 +108,11 @@ inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleCo
   if (unusual == 0 && (!cpu || pods.start[pod] + p.cpu_initialization <= p.now)) [[likely]]
     return Group::ready;
   if (pods.deleting[pod] || pods.phase[pod] == static_cast<std::uint8_t>(Phase::failed)) return Group::ignored;
-  if (pods.phase[pod] == static_cast<std::uint8_t>(Phase::pending)) return unready_group;
+  if (pods.phase[pod] == static_cast<std::uint8_t>(Phase::pending)) return Group::unready;
   if (!samples.present[sample]) return Group::missing;
   if (!cpu) return Group::ready;
   const auto ready = static_cast<Ready>(pods.ready[pod]);
-  if (ready == Ready::absent || !pods.started[pod]) return unready_group;
+  if (ready == Ready::absent || !pods.started[pod]) return Group::unready;
   bool unready;
   if (pods.start[pod] + p.cpu_initialization > p.now) {
     // Starting: believe only a sample whose whole window lies after the pod became ready.
@@ -105,7 +121,7 @@ inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleCo
     // Not ready since (almost) its start: it never was ready. One that became unready later keeps its sample.
     unready = ready == Ready::no && pods.start[pod] + p.initial_readiness > pods.transition[pod];
   }
-  return unready ? unready_group : Group::ready;
+  return unready ? Group::unready : Group::ready;
 }
 
 // Running and Ready=True, deleting or not: what Object and External values are spread over.
@@ -198,7 +214,8 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
     return group_of(pods, row.pods_begin + i, samples, row.samples + i, row.cpu, terms);
   };
   Sums sums;
-  Sums missing, unready, ignored;  // what they would add: requests and entries
+  Sums missing, unready;  // what they would add: requests and entries
+  std::int64_t ignored = 0, stale = 0;  // pods; samples of theirs that count
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     const Group which = group(i);
     const std::int64_t request = by_request ? requests[row.requests + i] : 0;
@@ -213,19 +230,22 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
       missing.request += request;
       ++missing.known;
       // r < 1: a missing pod is taken to use its whole request, or the target where that is more.
-      const std::int64_t percent = row.target > 100 && !terms.legacy ? row.target : 100;
+      const std::int64_t percent = row.target > 100 && !terms.legacy() ? row.target : 100;
       missing.value += by_request ? quotient(request * percent, 100) : row.target;
     } else {
-      ignored.request += request;
-      ++ignored.known;
+      ++ignored;
+      if (terms.keeps_ignored_samples() && samples.present[row.samples + i]) {
+        sums.value += samples.value[row.samples + i];
+        sums.request += request;
+        ++sums.known;
+        ++stale;
+      }
     }
   }
-  // What counts as unused when the size would grow.
-  const Sums& idle = terms.legacy ? ignored : unready;
-  out.ready = static_cast<std::int32_t>(sums.known);
+  out.ready = static_cast<std::int32_t>(sums.known - stale);
   out.missing = static_cast<std::int32_t>(missing.known);
   out.unready = static_cast<std::int32_t>(unready.known);
-  out.ignored = static_cast<std::int32_t>(ignored.known);
+  out.ignored = static_cast<std::int32_t>(ignored);
   sums.entries = sums.known + row.extra_count;
   if (sums.entries == 0) {
     out.error = Error::no_samples_left;
@@ -244,9 +264,9 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
   out.usage = first.usage;
   out.ratio = first.ratio;
 
-  const bool rebalance = idle.known > 0 && first.ratio > 1.0;
+  const bool rebalance = unready.known > 0 && first.ratio > 1.0;
   if (!rebalance && missing.known == 0) {
-    if (within(first.ratio, row.tolerances, terms.legacy)) {
+    if (within(first.ratio, row.tolerances, terms.legacy())) {
       out.replicas = row.current;
       out.path = path_hold_first;
     } else {
@@ -263,9 +283,9 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
   };
   if (missing.known > 0) {
     if (first.ratio < 1.0) fill(missing, missing.value);
-    else if (first.ratio > 1.0 || (terms.legacy && !by_request)) fill(missing, 0);
+    else if (first.ratio > 1.0 || (terms.legacy() && !by_request)) fill(missing, 0);
   }
-  if (rebalance) fill(idle, 0);
+  if (rebalance) fill(unready, 0);
   const Ratio second = ratio_of(row.mode, sums, row.target, row.extra_sum);
   out.path = path_second_pass;
   if (second.error) {
@@ -274,14 +294,14 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
   }
   out.second_ratio = second.ratio;
   out.replicas = row.current;
-  if (within(second.ratio, row.tolerances, terms.legacy) || (first.ratio < 1.0 && second.ratio > 1.0) ||
+  if (within(second.ratio, row.tolerances, terms.legacy()) || (first.ratio < 1.0 && second.ratio > 1.0) ||
       (first.ratio > 1.0 && second.ratio < 1.0)) {
     out.path |= path_hold_second;
     return out;
   }
   const std::int32_t count = to_int32(std::ceil(second.ratio * static_cast<double>(sums.entries)));
   const bool turns = (second.ratio < 1.0 && count > row.current) || (second.ratio > 1.0 && count < row.current);
-  if (turns && !terms.legacy)
+  if (turns && terms.checks_count(by_request))
     out.path |= path_hold_direction;
   else
     out.replicas = count;
@@ -352,7 +372,7 @@ inline Answer replicas(const Row& row, const PodColumns& pods, const SampleColum
   const std::int64_t usage = row.mode == Mode::object_value || row.mode == Mode::object_per_pod
                                  ? values[row.values_begin]
                                  : external_sum(values + row.values_begin, row.values_end - row.values_begin, per_pod);
-  return per_pod ? replicas_per_pod(row, usage, terms.legacy) : replicas_of_value(row, pods, usage, terms.legacy);
+  return per_pod ? replicas_per_pod(row, usage, terms.legacy()) : replicas_of_value(row, pods, usage, terms.legacy());
 }
 
 }  // namespace kscale::hpa

@@ -1,0 +1,162 @@
+"""Custom resources with a scale: their ``/scale`` endpoint, and a controller that keeps their pods.
+
+What the controller of a custom kind does is its own affair. This one does what those of most kinds with replicas do
+(rollouts, clone sets): it keeps as many pods of ``spec.template`` as the object's scale says, by a replica set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from kscale.effects import VirtualTime
+from kscale.errors import InputError
+from kscale.objects.apps import ReplicaSet
+from kscale.objects.autoscaling import Scale
+from kscale.objects.custom import CustomObject, CustomResource
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.meta import LabelSelector, OwnerReference
+from kscale.objects.owners import controller_of
+from kscale.objects.rest_mapping import BUILT_IN, BUILT_IN_MAPPER, RESTMapper
+from kscale.objects.scale import ScaleError, ScalePaths, scale_of, with_replicas
+from kscale.objects.selectors import compile_selector
+from kscale.world.simulated.api_objects import ApiObjects, RefusedError, one_by_one
+from kscale.world.simulated.controllers import Controller
+from kscale.world.simulated.owned_pods import OwnedPods
+
+__all__ = ["CustomScales", "controllers_of", "pod_template_problem"]
+
+
+class CustomScales:
+    """The scales of custom kinds, as an API server serves them."""
+
+    def __init__(self, api: ApiObjects, resources: Sequence[CustomResource]) -> None:
+        self._api = api
+        self._of = {each.resource.group_resource: each for each in reversed(resources)}
+        served = (each.resource for each in resources)
+        self.mapper = RESTMapper([*BUILT_IN, *served]) if resources else BUILT_IN_MAPPER
+
+    def knows(self, resource: str) -> bool:
+        """Whether a group-resource (``crontabs.stable.example.com``) is custom and has a scale."""
+        return resource in self._of
+
+    def get(self, namespace: str, resource: str, name: str) -> Scale:
+        """Return the scale of an object.
+
+        Raises RefusedError if there is no such object, ScaleError if its scale cannot be read.
+        """
+        of = self._of[resource]
+        return scale_of(to_dict(self._api.get(of.kind, namespace, name)), of.paths)
+
+    def put(self, namespace: str, resource: str, scale: Scale, replicas: int) -> Scale:
+        """Write the replicas of an object by its scale, and return what the scale is then."""
+        of = self._of[resource]
+        held = self._api.get(of.kind, namespace, scale.metadata.name)
+        try:
+            written = with_replicas(to_dict(held), scale, replicas, of.paths)
+        except ScaleError as error:
+            if error.conflict:
+                raise RefusedError(str(error), 409, "Conflict") from None
+            raise
+        put = self._api.put(from_dict(written, CustomObject))
+        return scale_of(to_dict(put), of.paths)
+
+
+def pod_template_problem(held: CustomObject) -> str:
+    """Return why no pods can be made for an object; empty if they can."""
+    template = held.spec.get("template")
+    if not isinstance(template, dict):
+        return "it has no spec.template that says what its pods are"
+    try:
+        _replica_set(held, 0)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def controllers_of(
+    resources: Iterable[CustomResource], api: ApiObjects, time: VirtualTime, owned: OwnedPods
+) -> list[Controller]:
+    """Return a controller for each custom kind, which keeps the pods of its objects."""
+    found: dict[str, CustomResource] = {}
+    for each in resources:
+        found.setdefault(each.kind, each)
+    return [
+        type(f"{kind}Controller", (_CustomController,), {"kind": kind})(api, time, owned, each.paths)
+        for kind, each in found.items()
+    ]
+
+
+class _CustomController(Controller):
+    kind: ClassVar[str] = ""
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, paths: ScalePaths) -> None:
+        self._paths = paths
+        super().__init__(api, time, owned, rank=0)
+        api.listen("ReplicaSet", one_by_one(self._replica_set_changed))
+
+    def _replica_set_changed(self, old: Any, new: Any) -> None:
+        metadata = (old if new is None else new).metadata
+        owner = controller_of(metadata)
+        if owner is not None and owner.kind == self.kind:
+            self.changed(f"{metadata.namespace}/{owner.name}")
+
+    def sync(self, held: CustomObject) -> None:
+        """Make or resize its replica set, and write what the replica set has into the status."""
+        if pod_template_problem(held):
+            return
+        try:
+            replicas = scale_of(to_dict(held), self._paths).spec.replicas
+        except ScaleError:  # an object without replicas, as the API server has it
+            return
+        wanted = _replica_set(held, replicas)
+        own: ReplicaSet | None = self._api.find("ReplicaSet", wanted.key)
+        if own is None:
+            own = self._api.create(wanted)
+        elif own.spec.replicas != replicas or to_dict(own.spec.template) != to_dict(wanted.spec.template):
+            own = self._api.put(replace(own, spec=replace(own.spec, replicas=replicas, template=wanted.spec.template)))
+        assert own.spec.selector is not None
+        status = _with(held.status, self._paths.status_replicas, own.status.replicas)
+        if self._paths.label_selector:
+            status = _with(status, self._paths.label_selector, str(compile_selector(own.spec.selector)))
+        if status != held.status:
+            self._api.put_status(held, status)
+
+
+def _with(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return a status with a value at a path below ``.status``; other paths are not the controller's to write."""
+    first, *parts = path.strip(".").split(".")
+    if first != "status" or not parts:
+        return status
+    out = here = dict(status)
+    for part in parts[:-1]:
+        below = here.get(part)
+        here[part] = here = dict(below) if isinstance(below, dict) else {}
+    here[parts[-1]] = value
+    return out
+
+
+def _replica_set(held: CustomObject, replicas: int) -> ReplicaSet:
+    """Return the replica set that keeps an object's pods. Raises InputError for a template that is none."""
+    of = held.metadata
+    template = held.spec["template"]
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    selector = held.spec.get("selector")
+    if not isinstance(selector, dict):
+        selector = {"matchLabels": labels}
+    elif not selector.keys() <= {"matchLabels", "matchExpressions"}:
+        selector = {"matchLabels": selector}  # a plain map of labels
+    made = from_dict(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": of.name, "namespace": of.namespace, "labels": labels},
+            "spec": {"replicas": replicas, "template": template, "selector": selector},
+        },
+        ReplicaSet,
+    )
+    owner = OwnerReference(api_version=held.api_version, kind=held.kind, name=of.name, uid=of.uid, controller=True)
+    compile_selector(from_dict(selector, LabelSelector))
+    return replace(made, metadata=replace(made.metadata, owner_references=[owner]))

@@ -1,0 +1,261 @@
+"""Scenarios in which the programs of 2018 to 2020 run, and custom resources that an HPA scales."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kscale import InputError
+from kscale.drivers.cluster_autoscaler import ClusterAutoscaler
+from kscale.effects import from_text
+from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
+from unit.world.simulated_cases import pod_template, workload
+
+ROOM = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+TEMPLATE = {"status": {"allocatable": ROOM, "capacity": ROOM, "conditions": [{"type": "Ready", "status": "True"}]}}
+NAMES = {"apiVersion": "kscale.dev/v1alpha1", "kind": "Simulation", "begin": "2026-05-04T00:00:00Z"}
+
+
+def autoscaled(objects: list[dict[str, Any]], horizon: str, flags: dict[str, Any], **more: Any) -> dict[str, Any]:
+    group = {"id": "pool", "max": 5, "target": 1, "template": TEMPLATE, **more.pop("group", {})}
+    return {
+        **NAMES,
+        "horizon": horizon,
+        "objects": objects,
+        "groups": [group],
+        "controllers": {"clusterAutoscaler": {"flags": {"profile": "legacy", **flags}}},
+        **more,
+    }
+
+
+def ran(scenario: dict[str, Any]) -> Simulation:
+    return simulate(build(msgspec.convert(scenario, Scenario)))
+
+
+def did(run: Simulation, action: str) -> list[tuple[float, dict[str, Any]]]:
+    """(minutes since the beginning, arguments) of an action that was done, in order."""
+    begin = from_text(NAMES["begin"])
+    return [
+        ((from_text(each.at) - begin) / 60e9, each.arguments)
+        for each in run.decisions.entries
+        if each.action == action and each.error is None
+    ]
+
+
+@pytest.mark.parametrize("estimator", ["binpacking", "basic"])
+def test_release_1_3_scales_up_by_either_estimator(estimator: str) -> None:
+    run = ran(autoscaled([workload("Deployment", "web", 10)], "5m", {"estimator": estimator}))
+    ((minute, increase),) = did(run, "IncreaseSize")
+    assert (increase["group"], increase["delta"], run.report.most_nodes) == ("pool", 2, 3)
+    assert 10 / 60 <= minute <= 25 / 60  # its loops are ten seconds apart, and new pods wait for one of them
+
+
+def test_release_1_3_removes_a_machine_that_never_registers_after_fifteen_minutes() -> None:
+    scenario = autoscaled([workload("Deployment", "web", 6)], "17m", {}, machines=[{"failures": 1}])
+    setup = build(msgspec.convert(scenario, Scenario))
+    run = simulate(setup)
+    ((removed, deleted),) = did(run, "DeleteNodes")[:1]
+    assert 15 <= removed <= 16
+    assert len(deleted["nodes"]) == 1
+    assert len(did(run, "IncreaseSize")) == 1  # the group backs off
+    (driver,) = setup.drivers
+    assert isinstance(driver, ClusterAutoscaler)
+    assert driver.options.legacy
+
+
+@pytest.mark.parametrize(("unready", "grown"), [(3, True), (4, False)])
+def test_release_1_3_leaves_an_unhealthy_cluster_alone(unready: int, grown: bool) -> None:
+    """Three nodes may be unready; four of six are too many."""
+
+    def node(i: int) -> dict[str, Any]:
+        condition = {"type": "Ready", "status": "False" if i < unready else "True"}
+        created = {"creationTimestamp": "2026-05-01T00:00:00Z", "labels": {"pool": "x"}}
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"n{i}", **created},
+            "spec": {"providerID": f"sim:///n{i}"},
+            "status": {
+                "allocatable": ROOM,
+                "capacity": ROOM,
+                "conditions": [{**condition, "lastTransitionTime": "2026-05-02T00:00:00Z"}],
+            },
+        }
+
+    web = workload("Deployment", "web", 10, cpu="3")
+    group = {"target": None, "max": 12, "nodeSelector": {"pool": "x"}}
+    scenario = autoscaled([web, *map(node, range(6))], "5m", {}, group=group)
+    del scenario["groups"][0]["target"]
+    run = ran(scenario)
+    assert bool(did(run, "IncreaseSize")) is grown
+
+
+def test_release_1_3_waits_for_empty_nodes_and_drains_one_at_a_time() -> None:
+    small, large = (workload("Deployment", name, count, cpu=cpu) for name, count, cpu in (("a", 3, "1"), ("b", 3, "3")))
+    flags = {"scale-down-unneeded-time": "2m", "scale-down-delay-after-add": "1m"}
+    scenario = autoscaled([small, large], "20m", flags, group={"target": 5, "max": 6})
+    run = ran(scenario)
+    deletions = did(run, "DeleteNodes")
+    assert deletions
+    assert all(len(arguments["nodes"]) == 1 for _, arguments in deletions)
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "message"),
+    [
+        ({"profile": "old"}, "profile", "unknown profile 'old'; there are current, legacy"),
+        ({"profile": "legacy", "salvo-scale-up": True}, "salvo-scale-up", "release 1.3 has no such flag"),
+        ({"profile": "legacy", "frequent-loops-enabled": True}, "frequent-loops-enabled", "has no such flag"),
+        ({"max-empty-bulk-delete": 3}, "max-empty-bulk-delete", "it belongs to release 1.3 (--profile legacy)"),
+    ],
+)
+def test_flags_of_another_release_are_refused_by_name(flags: dict[str, Any], field: str, message: str) -> None:
+    scenario = autoscaled([], "5m", {})
+    scenario["controllers"]["clusterAutoscaler"]["flags"] = flags
+    with pytest.raises(InputError) as caught:
+        build(msgspec.convert(scenario, Scenario))
+    (problem,) = caught.value.problems
+    assert problem.field == f"controllers.clusterAutoscaler.flags.{field}"
+    assert message in problem.message
+
+
+def updated(profile: str, age_hours: int = 0) -> Simulation:
+    """Pods that ask for 1 core and should ask for 2, inside of what is recommended."""
+    deployment = workload("Deployment", "web", 4)
+    bounds = {"lowerBound": {"cpu": "1m"}, "upperBound": {"cpu": "9"}}
+    recommended = {"containerName": "c", "target": {"cpu": "2"}, **bounds}
+    vpa = {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "updatePolicy": {"updateMode": "Recreate"},
+        },
+        "status": {"recommendation": {"containerRecommendations": [recommended]}},
+    }
+    scenario = {
+        **NAMES,
+        "horizon": f"{age_hours}h20m" if age_hours else "20m",
+        "sample": "10m",
+        "objects": [deployment, vpa],
+        "groups": [{"id": "pool", "max": 5, "target": 3, "template": TEMPLATE}],
+        "controllers": {"vpaUpdater": {"flags": {"profile": profile, "updater-interval": "10m"}}},
+    }
+    return ran(scenario)
+
+
+def test_the_updater_of_2020_runs_in_a_scenario_without_an_admission_controller() -> None:
+    """It evicts after twelve hours; today's does nothing where no admission controller lives."""
+    assert updated("legacy", 11).report.evictions == 0
+    old = did(updated("legacy", 12), "Evict")
+    assert old
+    assert min(minute for minute, _ in old) >= 12 * 60
+    assert updated("current", 12).report.evictions == 0
+
+
+# -- custom resources --------------------------------------------------------------------------------------------------
+
+PATHS = {
+    "specReplicasPath": ".spec.size.wanted", "statusReplicasPath": ".status.there", "labelSelectorPath": ".status.who"
+}  # fmt: skip
+
+
+def definition(paths: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "crontabs.stable.example.com"},
+        "spec": {
+            "group": "stable.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "crontabs", "kind": "CronTab"},
+            "versions": [{"name": "v1", "subresources": {"scale": paths}}],
+        },
+    }
+
+
+CRONTAB: dict[str, Any] = {
+    "apiVersion": "stable.example.com/v1",
+    "kind": "CronTab",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"size": {"wanted": 2}, "selector": {"app": "web"}, "template": pod_template("web")},
+}
+HALF = {"type": "Utilization", "averageUtilization": 50}
+HPA: dict[str, Any] = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "stable.example.com/v1", "kind": "CronTab", "name": "web"},
+        "maxReplicas": 10,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": HALF}}],
+    },
+}
+
+
+def with_custom_resource(*objects: dict[str, Any], load: bool = True, **more: Any) -> dict[str, Any]:
+    used = [{"workload": "CronTab/shop/web", "total": {"cpu": {"steps": [["0s", 1], ["5m", 3]]}}}] if load else []
+    return {
+        **NAMES,
+        "horizon": "15m",
+        "objects": list(objects),
+        "groups": [{"id": "pool", "max": 5, "target": 2, "template": TEMPLATE}],
+        "controllers": {"horizontal": more.pop("horizontal", {})},
+        "load": used,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy"])
+def test_the_pods_of_a_custom_resource_follow_its_hpa(profile: str) -> None:
+    scenario = with_custom_resource(definition(PATHS), CRONTAB, HPA, horizontal={"flags": {"profile": profile}})
+    setup = build(msgspec.convert(scenario, Scenario))
+    run = simulate(setup)
+    minute, put = did(run, "PutScale")[-1]
+    assert 5 < minute < 8
+    assert (put["resource"], put["name"], put["replicas"]) == ("crontabs.stable.example.com", "web", 6)
+    (held,) = setup.world.api.of("CronTab").values()
+    assert (held.spec["size"], held.status) == ({"wanted": 6}, {"there": 6, "who": "app=web"})
+    assert len(setup.world.api.of("Pod")) == 6
+    (hpa,) = setup.world.api.of("HorizontalPodAutoscaler").values()
+    assert (hpa.status.current_replicas, hpa.status.desired_replicas) == (6, 6)
+    assert run.report.warnings == []
+
+
+def test_custom_resources_of_a_file_are_simulated(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([definition(PATHS), CRONTAB, HPA]))
+    scenario = with_custom_resource(cluster=["cluster.yaml"])
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario))
+    run = simulate(build(read_scenario(tmp_path / "s.yaml"), folder=tmp_path))
+    assert [put["replicas"] for _, put in did(run, "PutScale")][-1] == 6
+
+
+def test_the_pods_go_with_the_custom_resource() -> None:
+    setup = build(msgspec.convert(with_custom_resource(definition(PATHS), CRONTAB, HPA), Scenario))
+    world = setup.world
+    world.time.run(until=world.time.now + 60 * 10**9)
+    assert len(world.api.of("Pod")) == 2
+    world.delete("CronTab", "shop/web")
+    world.time.run(until=world.time.now + 120 * 10**9)
+    assert (len(world.api.of("Pod")), len(world.api.of("ReplicaSet"))) == (0, 0)
+
+
+WITHOUT_TEMPLATE = {**CRONTAB, "spec": {"size": {"wanted": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "why"),
+    [
+        ([CRONTAB, HPA], "there is no CustomResourceDefinition of CronTab with a scale"),
+        ([definition(PATHS), HPA], "it is not there"),
+        ([definition(PATHS), WITHOUT_TEMPLATE, HPA], "it has no spec.template that says what its pods are"),
+    ],
+)
+def test_a_target_that_cannot_be_simulated_is_a_warning(objects: list[dict[str, Any]], why: str) -> None:
+    run = ran(with_custom_resource(*objects, load=False))
+    assert run.report.warnings == [f"HorizontalPodAutoscaler shop/web: its target CronTab web is not simulated: {why}"]
