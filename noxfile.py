@@ -163,6 +163,15 @@ def fresh(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def plans(session: nox.Session) -> None:
+    """Plans and bounds of 2,000 small questions that nobody has seen, against an exact model; `-- --plans N`."""
+    given = session.posargs or ["--plans=2000"]
+    first = random.randrange(1 << 32)  # printed with the command: the same number finds the same again
+    file = "tests/agreement/test_plans.py"
+    run(session, "python", "-m", "pytest", "-n", "auto", "-q", file, f"--plans-seed={first}", *given)
+
+
+@nox.session(venv_backend="none")
 def e2e(session: nox.Session) -> None:
     """End-to-end tests against a real control plane, which is built once (needs Go); `-- -m smoke`: a part of them."""
     run(session, "python", "-m", "pytest", "-o", "python_files=e2e_*.py", "-q", "tests/e2e", *session.posargs)

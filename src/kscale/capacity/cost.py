@@ -147,7 +147,7 @@ def ideal_mix(
     groups: Iterable[NodeGroup] | None = None,
     catalogue: Mapping[str, InstanceType] | None = None,
     options: MixOptions | None = None,
-    stop: tuple[Callable[[], bool] | None, Callable[[], bool] | None] = (None, None),
+    stop: Sequence[Callable[[], bool] | None] = (None, None),
 ) -> IdealMix:
     """The cheapest nodes for the pods that :func:`cost` counts, as if there were no nodes (:func:`kscale.mix`): those
     on nodes that ``groups`` (None: the offers) and ``catalogue`` have a price for."""

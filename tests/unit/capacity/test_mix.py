@@ -15,10 +15,12 @@ from kscale.capacity.mix.check import Planned, Room, check
 from kscale.capacity.mix.instance import MONEY
 from kscale.capacity.mix.packing import Packed
 from kscale.capacity.mix.pruning import candidates
+from kscale.errors import BoundError
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.bounds.kinds import BinKinds
+from kscale.scheduling.bounds.validity import checked_bound
 from kscale.scheduling.pods import pods_of
 
 ZONE = "topology.kubernetes.io/zone"
@@ -81,7 +83,7 @@ def placed_again(objects: list[Any], offers: list[Offer], plan: MixPlan) -> None
 @pytest.fixture(params=["solver", "without"])
 def solver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if request.param == "without":
-        for module in ("solve", "types"):
+        for module in ("solve", "types", "exact"):
             monkeypatch.setattr(f"kscale.capacity.mix.{module}.have_solver", lambda: False)
     return request.param == "solver"
 
@@ -378,3 +380,150 @@ def test_a_plan_in_the_words_of_autoscalers() -> None:
         node_pool(plan, [SMALL])
     with pytest.raises(kscale.InputError, match="no new nodes"):
         node_pool(mix(kscale.load([node("n", 1, 1)]), [SMALL]), [SMALL])
+
+
+def test_a_small_type_is_cheaper_than_a_part_of_a_large_one() -> None:
+    """One pod: eight small nodes cost more than a large one that holds eight, and one small node is what it takes."""
+    small, large = offer("small", 2, 8, 0.08), offer("large", 16, 64, 0.6)
+    plan = mix(kscale.load([pod("only", "100m", "2Gi")]), [small, large])
+    assert (plan.offers, plan.cost, plan.bound.cost) == ({"small": 1}, 0.08, 0.08)
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_pods_of_one_zone_each_need_no_part_of_a_large_node(least: int) -> None:
+    """Two pods in each of six zones, on offers of which three sizes cost in proportion; with minima, too."""
+    offers = [
+        offer(
+            f"{name}-{zone}", cpu, 4 * cpu, 0.05 * cpu, zone, type=name, least=least * (name == "two" and zone == "a")
+        )
+        for name, cpu in (("two", 2), ("four", 4), ("eight", 8), ("sixteen", 16))
+        for zone in "abcdef"
+    ]
+    objects = [pod(f"{zone}{i}", "900m", nodeSelector={ZONE: zone}) for zone in "abcdef" for i in range(2)]
+    plan = mix(kscale.load(objects), offers)
+    assert plan.cost == pytest.approx(6 * 0.1)
+    assert plan.bound.cost == pytest.approx(6 * 0.1)
+
+
+LIMITED = [offer("base", 4, 16, 0.2, least=1), offer("big", 8, 32, 0.42), offer("cheap", 4, 16, 0.08)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "offers", "nowhere", "cost"),
+    [
+        ({}, {"base": 1, "cheap": 2}, 0, 0.36),
+        ({"cpu": 8000}, {"base": 1, "cheap": 1}, 2, 0.28),
+        ({"nodes": 2}, {"base": 1, "big": 1}, 0, 0.62),
+        ({"memory": 48 << 30}, {"base": 1, "cheap": 2}, 0, 0.36),
+        ({"cpu": 4000}, {"base": 1}, 4, 0.2),
+    ],
+)
+def test_minimum_nodes_are_used_first_and_count_for_limits(
+    limits: dict[str, int], offers: dict[str, int], nowhere: int, cost: float, solver: bool
+) -> None:
+    objects = pods(6, "1500m")
+    plan = mix(kscale.load(objects), LIMITED, options=MixOptions(limits=limits), placements=True)
+    placed_again(objects, LIMITED, plan)
+    assert (plan.offers, plan.nowhere, plan.cost) == (offers, nowhere, cost)
+    assert plan.placement is not None
+    assert all(new.pods for new in plan.placement)
+    if plan.bound.cost is not None:
+        assert plan.bound.cost <= plan.cost + 1e-9
+
+
+def test_a_minimum_of_spot_is_made_up_for(solver: bool) -> None:
+    """Two nodes of spot are there: with a share of 30 % five more have to be on demand, one of which stays empty."""
+    offers = [offer("ours", 4, 16, 0.2), offer("spot", 4, 16, 0.08, capacity_type=SPOT, least=2)]
+    plan = mix(kscale.load(pods(6, "1500m")), offers, options=MixOptions(spot_share=0.3))
+    assert (plan.offers, plan.nowhere) == ({"ours": 5, "spot": 2}, 0)
+    assert plan.bound.cost is not None
+    assert plan.bound.cost <= plan.cost
+
+
+@pytest.mark.parametrize(
+    ("most", "options", "text"),
+    [
+        (None, {"spot_share": 0.0}, "spot_share: the minimum of spot is more than a share of 0 allows"),
+        (4, {"spot_share": 0.3}, "spot_share: the minimum of spot is more than a share of 0.3 allows"),
+        (None, {"spot_share": 0.3, "limits": {"nodes": 6}}, r"spot_share, limits\[nodes\]: no nodes were found"),
+    ],
+)
+def test_a_minimum_that_no_share_of_spot_allows_has_a_name(
+    most: int | None, options: dict[str, Any], text: str, solver: bool
+) -> None:
+    offers = [offer("ours", 4, 16, 0.2, most=most), offer("spot", 4, 16, 0.08, capacity_type=SPOT, least=2)]
+    with pytest.raises(kscale.InputError, match=text):
+        mix(kscale.load(pods(6, "1500m")), offers, options=MixOptions(**options))
+
+
+def test_an_offer_that_holds_no_pod_makes_up_for_spot() -> None:
+    """What pods need is spot alone; nodes on demand that stay empty keep the share."""
+    ours, spot = offer("ours", 8, 4, 0.48), offer("spot", 2, 8, 0.1, capacity_type=SPOT)
+    plan = mix(kscale.load(pods(6, "500m", "7Gi")), [ours, spot], options=MixOptions(spot_share=0.25))
+    assert plan.offers == {"ours": 5, "spot": 6} or plan.offers["spot"] == 6
+    assert 0.25 * (12_000 + 8_000 * plan.offers["ours"]) >= 12_000
+    assert plan.bound.cost is not None
+    assert plan.bound.cost <= plan.cost
+
+
+@pytest.mark.parametrize("share", [0.3335, 1 / 3, 0.123])
+def test_a_share_of_spot_is_exact(share: float) -> None:
+    spot, ours = offer("spot", 1, 9, 0.01, capacity_type=SPOT), offer("ours", 1, 9, 0.1)
+    plan = mix(kscale.load(pods(30)), [spot, ours], options=MixOptions(spot_share=share))
+    most = int(30 * share + 1e-9)
+    assert plan.offers == {"ours": 30 - most, "spot": most}
+    assert plan.bound.cost is not None
+    assert plan.bound.cost <= plan.cost + 1e-9
+
+
+def test_a_plan_of_fewer_types_is_one_of_more() -> None:
+    """No point of the curve costs more than the one before it."""
+    pytest.importorskip("highspy")
+    offers = [offer(f"t{cpu}-{gib}", cpu, gib, round(0.04 * cpu + 0.005 * gib + 0.003 * (cpu * gib % 7), 4))
+              for cpu in (2, 4, 8, 16) for gib in (8, 16, 32, 64)]  # fmt: skip
+    objects = [each for i, (cpu, gib) in enumerate([(300, 500), (1900, 9000), (2600, 2900), (900, 4000), (700, 12000)])
+               for each in pods(7, f"{cpu}m", f"{gib}Mi", prefix=f"s{i}-")]  # fmt: skip
+    plan = mix(kscale.load(objects), offers, options=MixOptions(curve=True))
+    costs = [point.cost for point in plan.curve]
+    assert len(costs) > 2
+    assert costs == sorted(costs, reverse=True)
+    assert plan.bound.cost is not None
+    assert plan.bound.cost <= costs[-1] == plan.cost
+
+
+def test_few_nodes_are_large_ones(solver: bool) -> None:
+    """Small nodes are cheaper, and 30 of them hold a quarter of what as many large ones do; in three zones, too."""
+    for zones in ("", "abc"):
+        small = [offer(f"small{zone}", 2, 8, 0.08, zone, type="small") for zone in zones or " "]
+        large = [offer(f"large{zone}", 8, 32, 0.40, zone, type="large") for zone in zones or " "]
+        spec = {"topologySpreadConstraints": spread(ZONE), "labels": {"app": "x"}} if zones else {}
+        cluster = kscale.load([*pods(6, "1500m", **spec), *pods(150, "1500m", prefix="q")])
+        plan = mix(cluster, [*small, *large], options=MixOptions(limits={"nodes": 30}))
+        assert plan.nowhere == 156 - 30 * 5, zones
+
+
+def test_pods_of_three_zones_share_nodes() -> None:
+    """Six pods of two cores spread over three zones and six of half a core: three nodes of four cores hold the first
+    ones, one more the others; two in each zone would be six."""
+    pytest.importorskip("highspy")
+    offers = [offer(f"z{zone}", 4, 16, 0.2, zone, type="t") for zone in "abc"]
+    objects = [
+        *pods(6, "1500m", labels={"app": "x"}, topologySpreadConstraints=spread(ZONE)),
+        *pods(6, "1", prefix="free"),
+    ]
+    plan = mix(kscale.load(objects), offers, placements=True)
+    placed_again(objects, offers, plan)
+    assert plan.nodes == 4
+    assert {new.zone for new in plan.placement or ()} == {"a", "b", "c"}
+
+
+def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked_bound(2, 2, "x") == 2
+    assert checked_bound(0.1 + 0.2, 0.3, "x") == 0.1 + 0.2
+    with pytest.raises(
+        BoundError, match=r"x: the proven least of 3 is more than the 2 of .*\. This is a bug in kscale"
+    ):
+        checked_bound(3, 2, "x")
+    monkeypatch.setattr("kscale.capacity.mix.reporting.MONEY", 1)
+    with pytest.raises(BoundError, match="mix: the proven least"):
+        mix(kscale.load(pods(8)), [SMALL, LARGE])

@@ -470,6 +470,30 @@ def test_a_bound_where_it_is_asked_for() -> None:
     assert cheap.bound <= cheap.cost
 
 
+@pytest.mark.parametrize("question", ["scale-up", "estimate"])
+def test_a_bound_is_about_the_same_pods_and_no_minimum(question: str) -> None:
+    """Losing a zone takes the only group there below its minimum, which neither decision restores."""
+    groups = [
+        {**GROUPS[0], "id": zone, "min": 1, "nodeSelector": {"topology.kubernetes.io/zone": zone}} for zone in "ab"
+    ]
+    cluster = [node("a1", "a"), node("b1", "b"), pod("web", "3", "a1"), pod("db", "3", "b1"), pod("waits", "3")]
+    scenario = {"name": "lost", "question": question, "edits": [{"lose": {"zone": ["b"]}}]}
+    world = Base(kscale.load(cluster), groups_from(groups), NOW, bound=True)
+    (row,) = whatif(world, scenarios_from({"scenarios": [scenario]})).scenarios
+    assert (row.cost, row.bound, row.pending) == (pytest.approx(0.6), pytest.approx(0.6), 0)
+
+
+def test_a_bound_leaves_out_what_a_decision_leaves_out() -> None:
+    """Pods of a low priority take no node and no room, and a pod that no group takes costs nothing."""
+    low = pod("low", "3", "a1")
+    low["spec"]["priority"] = -100
+    cluster = [node("a1", "a"), low, pod("waits", "3"), pod("giant", "99")]
+    world = Base(kscale.load(cluster), groups_from([GROUPS[0]]), NOW, bound=True)
+    scenario = {"name": "x", "question": "scale-up", "edits": [{"flags": {"expander": "price"}}]}
+    (row,) = whatif(world, scenarios_from({"scenarios": [scenario]})).scenarios
+    assert (row.cost, row.bound, row.pending) == (0.2, 0.2, 1)
+
+
 def test_shared_decisions_are_those_of_each_alone() -> None:
     edits: list[list[dict[str, Any]]] = [
         [{"flags": {"expander": name}}, {"groups": {"set": {"big": {"price": price}}}}, *lost]

@@ -225,15 +225,18 @@ class Instance:
         some = [self.available(self.sources[i][number]) for i in kinds.tolist()]
         mine = self.shapes.of_class[self.class_of[self.cell_of == number]]
         count = np.bincount(mine, minlength=len(self.shapes.count)).astype(np.int64)
-        total = float(self.shapes.count @ self.shapes.demand[:, 0])
-        share = float(count @ self.shapes.demand[:, 0]) / total if total else float(number == 0)
-        high = np.where(np.isfinite(self.plan.high), np.floor(self.plan.high * share), self.plan.high)
         return Cell(
             kinds,
             np.array(some, dtype=np.int64),
             count,
-            high,
+            self._part_of_limits(number + 1) - self._part_of_limits(number),
         )
+
+    def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
+        """Return float64[Q]: what the first cells may have of each row, by their share of the pods."""
+        pods = len(self.cell_of)
+        share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
+        return np.floor(self.plan.high * share + 1e-9)
 
     def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
         """(resources, int64[C, R] of the classes, int64[nodes that exist + offers, R])."""

@@ -47,6 +47,12 @@ class Packing:
         self._plain = (kinds.rows >= 0).all(axis=1)  # rows that more bins can only fill up
         self.loose = self._plain.all() and not np.isfinite(kinds.high).any()
 
+    def copy(self) -> Packing:
+        """Return an independent copy."""
+        other = Packing(self.kinds)
+        other.rest, other.used, other._bins = self.rest.copy(), self.used.copy(), list(self._bins)
+        return other
+
     def room(self, kind: int) -> int:
         """How many more bins of a kind there may be."""
         kinds = self.kinds
@@ -73,12 +79,12 @@ class Packing:
         return copies
 
     def cheapest(self, pattern: NDArray[np.int64], instead_of: int = -1) -> int:
-        """The cheapest kind of which there is one more and that holds the pattern; -1 = none. ``instead_of`` a kind: no
-        balance of kinds (a row with weights of both signs) gets worse."""
+        """The cheapest kind of which there is one more and that holds the pattern; -1 = none. ``instead_of`` a kind: it
+        takes no more of any row."""
         fits = self.kinds.holds(pattern)
         if instead_of >= 0:
-            balances = self.kinds.rows[~self._plain]
-            fits &= (balances <= balances[:, [instead_of]]).all(axis=0)
+            rows = self.kinds.rows
+            fits &= (rows <= rows[:, [instead_of]]).all(axis=0)
         order = np.flatnonzero(fits)
         for kind in order[np.argsort(self.kinds.cost[order], kind="stable")].tolist():
             if self.room(kind) > 0:
@@ -94,11 +100,14 @@ class Packing:
         done = kinds.rows @ self.used
         return self.rest, there, np.maximum(kinds.least - self.used, 0), kinds.low - done, kinds.high - done
 
-    def balanced(self, kind: int) -> bool:
-        """Whether one more bin of a kind keeps every balance of kinds."""
-        after = self.kinds.rows @ self.used + self.kinds.rows[:, kind]
-        worse = ~self._plain & (self.kinds.rows[:, kind] > 0)
-        return not (worse & (after > self.kinds.high)).any()
+    def open_kinds(self) -> NDArray[np.bool_]:
+        """Return bool[T]: kinds of which there may be one more bin so that every row still holds."""
+        kinds = self.kinds
+        is_open = (kinds.available == UNLIMITED) | (self.used < kinds.available)
+        if not self.loose:
+            after = (kinds.rows @ self.used)[:, None] + kinds.rows
+            is_open &= ~((kinds.rows > 0) & (after > kinds.high[:, None])).any(axis=0)
+        return np.asarray(is_open, dtype=np.bool_)
 
     def _mend(self) -> None:
         """Make every balance of kinds hold, one bin after the other, the cheapest change first.

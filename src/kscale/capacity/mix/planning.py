@@ -31,6 +31,7 @@ __all__ = ["least_cost_of_nodes", "mix"]
 
 _CURVE = (1, 2, 3, 5)
 _CHECKS = 3  # of a plan to which the check before has added nodes
+_POINT = 400_000  # effort of one point of the curve where the clock ends the search
 _SHARE = 4  # of the plan's effort, one point of the curve gets one part
 
 
@@ -40,7 +41,7 @@ def mix(
     *,
     pods: Sequence[str] | str | None = None,
     options: MixOptions | None = None,
-    stop: tuple[Callable[[], bool] | None, Callable[[], bool] | None] = (None, None),
+    stop: Sequence[Callable[[], bool] | None] = (None, None),
     placements: bool = False,
 ) -> MixPlan:
     """Which nodes, and how many, make room for pods at least cost.
@@ -48,7 +49,8 @@ def mix(
     ``pods``: None = the pending ones; names of pending pods; ``"all"`` = every pod that runs or waits, on new nodes
     only, as if the cluster were built anew (needs a Cluster). ``offers``: what may be bought, see :class:`Offer`; node
     groups with a template and a price are offers, too. ``stop``: asked now and then while the bound, and while the
-    plan, is looked for; true = end with what there is. ``placements``: which pod goes where is part of the answer.
+    plan, is looked for; true = end with what there is. A third one is asked while plans of fewer types are looked for
+    (without it the second). ``placements``: which pod goes where is part of the answer.
 
     With the extra ``[solver]`` by column generation and diving; without it greedily, and with a weaker bound. The
     result depends on the input and on the work allowed, never on threads, and on the clock only through ``stop``.
@@ -66,7 +68,9 @@ def mix(
     whole = _planned(snapshot, names, chosen, options, budget)
     small = SmallMix(whole.instance)
     whole = _best([whole, *_exactly(whole, small, budget)])
-    whole, points, best = _with_few_types(whole, small, snapshot, names, options, budget)
+    later = stop[2] if len(stop) > 2 else stop[1]
+    limited = dataclasses.replace(budget, stop_bound=later, stop_plan=later)
+    whole, points, best = _with_few_types(whole, small, snapshot, names, options, limited)
     if best.breaks_limits:
         fields = [f"limits[{name}]" for name in options.limits]
         if options.spot_share is not None:
@@ -166,10 +170,13 @@ def _planned(
 
 def _exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | None = None) -> list[_Result]:
     """Return the cheapest plan of a small instance, with the proof of ``result``; nothing if the budget is over."""
-    if result.solution.stopped[1]:
-        return []
     spent = result.solution.effort
-    effort = Effort(None if budget.plan is None else max(0, budget.plan - spent[1]), budget.stop_plan)
+    limit = budget.plan
+    if max_types is None:  # the same search goes on
+        if result.solution.stopped[1]:
+            return []
+        limit = None if limit is None else max(0, limit - spent[1])
+    effort = Effort(limit, budget.stop_plan)
     planned = small.plan(effort, max_types)
     if planned is None:
         return []
@@ -208,9 +215,11 @@ def _with_few_types(
             limited = dataclasses.replace(budget, prove=False)
             if number != most:
                 limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
-            chosen = [each for each in offers if each.type in types]
-            result = _planned(snapshot, names, chosen, options, limited)
-            before = [_best([*before, result, *_exactly(whole, small, budget, number)])]
+            found = _exactly(whole, small, limited, number)
+            if not found:
+                chosen = [each for each in offers if each.type in types]
+                found = [_planned(snapshot, names, chosen, options, limited)]
+            before = [_best([*before, *found])]
             results[number] = before[0]
         whole = _best([whole, *before])
     points = [_point(number, result) for number, result in results.items()]
@@ -219,8 +228,8 @@ def _with_few_types(
     return whole, [*points, _point(None, whole)], whole
 
 
-def _part(effort: int | None) -> int | None:
-    return None if effort is None else effort // _SHARE
+def _part(effort: int | None) -> int:
+    return _POINT if effort is None else effort // _SHARE
 
 
 def _point(number: int | None, result: _Result) -> TypesPoint:

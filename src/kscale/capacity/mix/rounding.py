@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.capacity.mix.greedy import fill
+from kscale.capacity.mix.greedy import best_first_fit
 from kscale.capacity.mix.packing import Packed, Packing
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.kinds import BinKinds
@@ -23,8 +23,8 @@ _KINDS = 60  # of which new fillings are looked for
 def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -> Packed:
     """Whole bins for all items that the limits allow a bin for; the columns of ``master`` are those of ``kinds``.
 
-    Every bin becomes the cheapest kind that holds what is in it. When the effort is over, what is left goes where it is
-    cheapest by itself.
+    Every bin becomes the cheapest kind that holds what is in it. When the effort is over, what is left is packed
+    greedily.
     """
     packing = Packing(kinds)
     solved = master.solve()
@@ -39,8 +39,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
             break
         master.leave(*packing.left())
         solved = _priced_again(packing, master, chosen, few, effort, threads)
-    fill(packing, solved.prices, effort)
-    return packing.packed()
+    return best_first_fit(packing, solved.prices, effort)
 
 
 def _promising(master: Master, solved: Solved) -> NDArray[np.intp]:

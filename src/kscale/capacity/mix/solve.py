@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.capacity.mix.even import evenly
-from kscale.capacity.mix.greedy import packed_greedily, volume_bound
+from kscale.capacity.mix.greedy import best_first_fit, packed_greedily, resource_prices, volume_bound
 from kscale.capacity.mix.instance import Cell
 from kscale.capacity.mix.packing import Packed, Packing
 from kscale.capacity.mix.pruning import candidates, undominated
@@ -66,17 +66,19 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     """
     bound_effort = Effort(budget.bound, budget.stop_bound)
     plan_effort = Effort(budget.plan, budget.stop_plan)
+    cells = [_without_dominated(cell, strict) for cell in cells]
     parts = [cell.of(strict) for cell in cells]
     if not have_solver():
         packed = [_within(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)]
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
     even = [evenly(part, plan_effort) for part in parts]
+    simple = [best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts]
     needed = undominated(strict)
     same = strict is kinds
     work = Generation(
         strict.only(needed),
         bound_effort,
-        rare=~np.isin(needed, candidates(strict)),
+        rare=_rare(strict.only(needed)),
         tolerance=budget.tolerance,
         prove=same and budget.prove,
         threads=budget.threads,
@@ -85,9 +87,9 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     columns = _columns(work, needed)
     proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = []
-    for cell, part, evened in zip(cells, parts, even, strict=True):
+    for cell, part, *others in zip(cells, parts, simple, even, strict=True):
         known = _some(columns, cell.kinds, strict.size)
-        packed.append(_within(cell, _dived(part, known, evened, plan_effort, budget)))
+        packed.append(_within(cell, _dived(part, known, [each for each in others if each], plan_effort, budget)))
     proof, method = _best_proof(kinds, proving)
     return Solution(
         packed,
@@ -150,13 +152,26 @@ def _relaxed(
     work = Generation(
         kinds.only(needed),
         effort,
-        rare=~np.isin(needed, candidates(kinds)),
+        rare=_rare(kinds.only(needed)),
         tolerance=budget.tolerance,
         known=_some(columns, needed, kinds.size),
         threads=budget.threads,
     )
     work.run()
     return work
+
+
+def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
+    """Return a cell without the kinds of bins that no cheapest packing of it needs."""
+    needed = undominated(cell.of(kinds))
+    return replace(cell, kinds=cell.kinds[needed], available=cell.available[needed])
+
+
+def _rare(kinds: BinKinds) -> NDArray[np.bool_]:
+    """bool[T]: kinds that rarely pay, as a hint for the search."""
+    mask = np.ones(kinds.size, dtype=bool)
+    mask[candidates(kinds)] = False
+    return mask
 
 
 def _within(cell: Cell, packed: Packed) -> Packed:
@@ -167,11 +182,11 @@ def _within(cell: Cell, packed: Packed) -> Packed:
 def _dived(
     part: BinKinds,
     known: tuple[NDArray[np.intp], NDArray[np.int64]],
-    even: Packed | None,
+    others: Sequence[Packed],
     effort: Effort,
     budget: Budget,
 ) -> Packed:
-    """The cheapest of a dive from the columns that are ``known``, the ``even`` packing, and whole bins of both."""
+    """The cheapest of a dive from the columns that are ``known``, of ``others``, and of whole bins of both."""
     if not part.count.any():
         return Packing(part).packed()
     master = Master(part)
@@ -186,6 +201,7 @@ def _dived(
     master.add(*known)
     master = master.reduced(_COLUMNS)
     packed = dive(part, master, effort, threads=budget.threads)
-    if even is not None and even.before(packed, part):
-        packed = even
+    for other in others:
+        if other.before(packed, part):
+            packed = other
     return cheaper(part, master, packed, effort)

@@ -32,7 +32,9 @@ __all__ = ["EPILOG", "check_budget", "command", "mix_view", "within"]
 
 EPILOG = DUMP_HELP
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
-_BOUND_SHARE, _PLAN_SHARE = 0.55, 0.3  # of the time; what is left is for the exact check
+# Shares of the time after which the bound and the plan (and those of few types) end. The rest is for the exact check.
+_ENDS = (0.65, 0.85)
+_ENDS_WITH_FEW_TYPES = (0.4, 0.55, 0.85)
 
 
 class Which(StrEnum):
@@ -127,8 +129,9 @@ def command(
         threads=source.threads or min(os.cpu_count() or 1, 8),
     )
     world = cluster if pods is Which.ALL else snapshot
+    stop = within(budget, few_types=curve or max_types is not None)
     with show.terminal.step("looking for the cheapest mix"):
-        plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=within(budget),
+        plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=stop,
                    placements=show.whole)  # fmt: skip
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
@@ -146,11 +149,15 @@ def check_budget(budget: float) -> None:
         raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
-def within(budget: float) -> tuple[Callable[[], bool], Callable[[], bool]]:
-    """When to end the bound, and the plan, so that everything is done so many seconds from now."""
+def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool], ...]:
+    """Return when to end the bound, the plan, and plans of ``few_types``, to be done so many seconds from now."""
     began = time.monotonic()
-    end_of_bound, end_of_plan = began + budget * _BOUND_SHARE, began + budget * (_BOUND_SHARE + _PLAN_SHARE)
-    return lambda: time.monotonic() >= end_of_bound, lambda: time.monotonic() >= end_of_plan
+
+    def after(share: float) -> Callable[[], bool]:
+        return lambda: time.monotonic() >= began + budget * share
+
+    ends = _ENDS_WITH_FEW_TYPES if few_types else _ENDS
+    return tuple(after(share) for share in ends)
 
 
 def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
