@@ -77,7 +77,7 @@ def false_bound(case: Case, plan: MixPlan) -> list[str]:
     return [f"the bound {plan.bound.cost} is more than the optimum {best[1]}"]
 
 
-def test_mixes_hold_and_are_the_cheapest(cases: Iterator[tuple[int, Case]], record_property: Any) -> None:
+def test_mixes_hold_and_are_the_cheapest(cases: Iterator[tuple[int, Case]]) -> None:
     wrong: dict[int, Any] = {}
     gaps = {}
     for seed, case in cases:
@@ -99,7 +99,7 @@ def test_mixes_hold_and_are_the_cheapest(cases: Iterator[tuple[int, Case]], reco
             wrong[seed] = found
         elif plan.nowhere == best[0] and best[1] > 0:
             gaps[seed] = plan.cost / best[1] - 1.0
-    record_property("gaps", {"mean": sum(gaps.values()) / len(gaps), "worst": max(gaps.values()), "plans": len(gaps)})
+    print(f"{len(gaps)} plans: gap {sum(gaps.values()) / len(gaps):.3%} on average, {max(gaps.values()):.2%} at worst")
     assert not wrong
     assert max(gaps.values()) <= 0.05
     assert sum(gap > CLOSE for gap in gaps.values()) <= 0.03 * len(gaps)

@@ -520,9 +520,7 @@ def test_pods_of_three_zones_share_nodes() -> None:
 def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked_bound(2, 2, "x") == 2
     assert checked_bound(0.1 + 0.2, 0.3, "x") == 0.1 + 0.2
-    with pytest.raises(
-        BoundError, match=r"x: the proven least of 3 is more than the 2 of .*\. This is a bug in kscale"
-    ):
+    with pytest.raises(BoundError, match=r"x: the proven least of 3 is more than the 2 of .*a bug in kscale"):
         checked_bound(3, 2, "x")
     monkeypatch.setattr("kscale.capacity.mix.reporting.MONEY", 1)
     with pytest.raises(BoundError, match="mix: the proven least"):

@@ -425,7 +425,8 @@ class _Program:
         infeasible = self._highs.getModelStatus() == self._status.kInfeasible
         if effort.out_of_time() or infeasible or not solution.value_valid:
             return None
-        return np.rint(np.asarray(solution.col_value)).astype(np.int64)
+        values: NDArray[np.int64] = np.rint(np.asarray(solution.col_value)).astype(np.int64)
+        return values
 
     def planned(self, values: NDArray[np.int64], spread: list[_Spread]) -> Planned:
         """Return the plan of a solution, each pod in a zone that spread admits in the order of placing."""

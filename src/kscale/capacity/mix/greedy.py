@@ -99,8 +99,8 @@ def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
     kinds = packing.kinds
     capacity, most = kinds.capacity[kind], kinds.most[kind].astype(np.int64)
     size = (kinds.demand / np.maximum(capacity, 1)).max(axis=1)
-    order = np.lexsort((np.arange(kinds.classes), -size))
-    order = order[(most[order] > 0) & (packing.rest[order] > 0)].tolist()
+    decreasing = np.lexsort((np.arange(kinds.classes), -size))
+    order = decreasing[(most[decreasing] > 0) & (packing.rest[decreasing] > 0)].tolist()
     while order:
         free = capacity.copy()
         pattern = np.zeros(kinds.classes, dtype=np.int64)

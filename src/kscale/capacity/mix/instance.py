@@ -229,8 +229,22 @@ class Instance:
             kinds,
             np.array(some, dtype=np.int64),
             count,
-            self._part_of_limits(number + 1) - self._part_of_limits(number),
+            np.where(
+                self.plan.high >= 0,
+                self._part_of_limits(number + 1) - self._part_of_limits(number),
+                np.where(self._makes_up() == number, self.plan.high, 0.0),
+            ),
         )
+
+    def _makes_up(self) -> NDArray[np.int64]:
+        """Return int64[Q]: the cell that makes up for what minima have too much of a row: the one with most pods that
+        has offers for it."""
+        pods = np.bincount(self.cell_of, minlength=max(1, len(self.cells)))
+        chosen = np.zeros(len(self.plan.rows), dtype=np.int64)
+        for q, row in enumerate(self.plan.rows):
+            able = {cell for kind in np.flatnonzero(row < 0).tolist() for cell in self.sources[kind]}
+            chosen[q] = max(sorted(able), key=lambda cell: int(pods[cell]), default=0)
+        return chosen
 
     def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
         """Return float64[Q]: what the first cells may have of each row, by their share of the pods."""
