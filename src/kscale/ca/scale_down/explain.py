@@ -13,7 +13,7 @@ from kscale.ca.scale_down.drainability import blocking_pod_reason
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.simulated import without_uncounted_pods
-from kscale.effects import duration, moment, to_datetime
+from kscale.effects import duration, to_datetime
 from kscale.objects.core import Pod, Taint
 from kscale.objects.durations import format_duration
 from kscale.objects.nodegroups import Groups
@@ -75,7 +75,6 @@ def why_homeless(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOp
     ``snapshot``: as it was before the loop. The drained node stays in the simulation without pods and with the taint
     ``ToBeDeletedByClusterAutoscaler``, as upstream has it; so its topology domains stay, too.
     """
-    now = moment(now)
     counted = without_uncounted_pods(snapshot, options)
     at = counted.columns.index[node]
     mine = counted.placed_node == at
