@@ -11,7 +11,7 @@ from kscale.vpa import AdmissionOptions, admit_pod
 from kscale.vpa.container_resources import ProviderError, containers_resources, resources_of
 from kscale.vpa.limit_range import LimitRangeError
 from kscale.vpa.patches import AnnotationError, annotate, escape, observed_containers, observed_text, remove_annotation
-from kscale.vpa.startup_boost import expired_boosts
+from kscale.vpa.startup_boost import BoostError, expired_boosts, original_resources
 from unit.vpa.builders import (
     REQUESTS_ONLY,
     Pair,
@@ -349,3 +349,14 @@ def test_an_empty_boost_matches_although_the_mode_is_off() -> None:
     assert admit_pod(given, [vpa(**off)], controllers=owned()).patches == []
     (boosted,) = admit_pod(given, [vpa(**off, startupBoost={})], controllers=owned()).patches[-1:]
     assert boosted.path == "/metadata/annotations/vpaObservedContainers"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"requests":5}', '{"requests":{"cpu":"x"}}', "[" * 5000, '{"a":' * 5000]
+)
+def test_what_an_annotation_remembers_may_be_anything(text: str) -> None:
+    """Whoever may change a pod writes it."""
+    boosted_pod = pod(container("c"))
+    boosted_pod.metadata.annotations = {"vpaCpuStartupBoost/c": text}
+    with pytest.raises(BoostError, match="failed to read the startup boost annotation of container c"):
+        original_resources(boosted_pod, "c")

@@ -459,6 +459,30 @@ def test_a_version_that_is_none_is_given_up(streaming: bool, version: str) -> No
     against_fake(case)
 
 
+def test_a_watch_does_not_go_back() -> None:
+    """Who waits for what he wrote himself would take all that comes for older."""
+
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        async with following(api) as followed:
+            (watch,) = api.server.watches
+            await api.create("pods", pod("b"))
+            await until(lambda: followed.informer.version == "102")
+            back = {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "metadata": {"name": "odd", "resourceVersion": "90", "labels": 5},
+            }
+            for type_ in ("ADDED", "BOOKMARK"):
+                watch.send(type_, back if type_ == "ADDED" else {"metadata": {"resourceVersion": "90"}})
+            await asyncio.sleep(1)
+            assert (followed.informer.version, followed.sink.unreadable) == ("102", 1)
+            await api.create("pods", pod("c"))
+            await until(lambda: followed.informer.version == "103")
+
+    against_fake(case)
+
+
 def test_a_list_that_goes_on_with_the_same_page_fails() -> None:
     async def case(api: FakeApi) -> None:
         same = {"kind": "PodList", "metadata": {"resourceVersion": "1", "continue": "again"}, "items": [pod("x")]}

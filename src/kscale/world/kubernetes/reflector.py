@@ -143,6 +143,12 @@ def _is_refused_version(error: ApiError, version: str) -> bool:
     return version not in ("", "0") and (error.code == 400 or error.reason == "BadRequest")
 
 
+def _is_before(version: str, current: str) -> bool:
+    """Whether a version is known to be older. A watch does not go back; a list may, after a restore of the server."""
+    numbers = all(each.isascii() and each.isdigit() for each in (version, current))
+    return numbers and (len(version), version) < (len(current), current)
+
+
 def _is_throttled(error: ApiError) -> bool:
     return error.reason == "TooManyRequests" or error.code == 429
 
@@ -349,7 +355,7 @@ class Reflector:
                     break
                 events += seen.events
                 in_order = in_order or not seen.only_added  # what is there already comes in no order
-                if seen.version and in_order:
+                if seen.version and in_order and not _is_before(seen.version, self.version):
                     self.version = seen.version
                 if seen.error is not None:
                     break
