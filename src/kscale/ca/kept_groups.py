@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 
 from msgspec.structs import replace
 
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups, read_alike
+from kscale.objects.nodegroups import Groups, GroupsLike, read_alike
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["settled_groups"]
@@ -22,7 +22,7 @@ class _Last:
         self.last: tuple[Sequence[Node], list[NodeGroup], Groups] | None = None
 
 
-def settled_groups(snapshot: Snapshot, groups: Groups | Iterable[NodeGroup]) -> Groups:
+def settled_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     """:meth:`Groups.of` these over the nodes of a snapshot: the very same as the last time, if they are described as
     they were then, and nothing that they read of nodes is other. Raises InputError as that does."""
     if isinstance(groups, Groups):
@@ -35,8 +35,9 @@ def settled_groups(snapshot: Snapshot, groups: Groups | Iterable[NodeGroup]) -> 
             kept.last = nodes, described, known
             return known
     found = Groups.of(every, nodes)
-    if all(isinstance(group, NodeGroup) for group in every):
-        kept.last = nodes, [_as_it_is(group) for group in every], found
+    structs = [group for group in every if isinstance(group, NodeGroup)]
+    if len(structs) == len(every):
+        kept.last = nodes, [_as_it_is(group) for group in structs], found
     return found
 
 

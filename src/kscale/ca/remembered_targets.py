@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kscale.ca.state import LoopState, RememberedTarget
 from kscale.effects import Moment
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -31,9 +31,7 @@ def described_targets(groups: Iterable[object]) -> dict[str, int | None]:
     return described
 
 
-def recall_targets(
-    groups: Groups | Iterable[NodeGroup], cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
-) -> Groups | Iterable[NodeGroup]:
+def recall_targets(groups: GroupsLike, cluster: Cluster | Snapshot, state: LoopState | None, now: Moment) -> GroupsLike:
     """Return the groups with the remembered target sizes of those whose scale-up is under way.
 
     A scale-up is under way until its nodes have come or should have come. A description with another target size than

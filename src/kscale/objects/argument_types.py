@@ -6,6 +6,7 @@ A wrong type is refused before the function begins, by an error that names the a
 from __future__ import annotations
 
 import builtins
+import re
 import typing
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -26,8 +27,11 @@ R = TypeVar("R")
 
 _LOOKED_AT: Final = 10_000
 """Elements of a list or values of a dict that are looked at."""
-_OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "TemplateLike", "ArrayLike", "Source", "NDArray")
+_OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "ArrayLike", "Source", "NDArray")
 """Annotations of arguments that their functions check themselves, by value."""
+
+
+_MOMENT: Final = re.compile(r"\b(Moment|datetime)\b")
 
 
 class _Type:
@@ -90,9 +94,10 @@ def _error(
     function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], problem: tuple[str, Any, str]
 ) -> Exception:
     """The error of a problem; of a moment that is none, first that."""
+    parameters = signature(function).parameters
     for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
-        if name == "now" and value is not None:
-            moment(value)
+        if value is not None and name in parameters and _MOMENT.search(str(parameters[name].annotation)):
+            moment(value, name)
     path, value, expected = problem
     return ArgumentError(path, _shown(value), expected, type(value).__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroup_decoding import group_from_dict
 
-__all__ = ["Groups", "instance_id_of", "read_alike"]
+__all__ = ["Groups", "GroupsLike", "instance_id_of", "read_alike"]
 
 
 class Groups:
@@ -122,6 +122,10 @@ def instance_id_of(node: Node) -> str:
     (``clusterstate.go``: getNotRegisteredNodes), for clouds whose instances have ids that are no node names.
     """
     return node.spec.provider_id or node.metadata.name
+
+
+GroupsLike: TypeAlias = Groups | Iterable[NodeGroup | Mapping[str, Any]]
+"""Node groups as a cloud tells them, or as a user describes them."""
 
 
 def read_alike(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:

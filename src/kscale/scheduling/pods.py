@@ -17,9 +17,12 @@ from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["PodsLike", "pods_of", "priorities_of", "stand_in_groups"]
+__all__ = ["PodLike", "PodsLike", "pods_of", "priorities_of", "stand_in_groups"]
 
-PodsLike = Iterable[str | Pod | PodRecord | dict[str, Any]] | None
+PodLike = str | Pod | PodRecord | dict[str, Any]
+"""The name of a pod of the snapshot, or a pod as it is."""
+
+PodsLike = Iterable[PodLike] | None
 """None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pods as they are."""
 
 

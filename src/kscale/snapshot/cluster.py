@@ -18,7 +18,7 @@ from kscale.objects.namespaces import with_namespace
 from kscale.objects.times import moment
 from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.columns import Growing, NodeColumns
-from kscale.snapshot.exclusive import exclusive, not_busy
+from kscale.snapshot.exclusive import Busy, exclusive, shared
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -43,8 +43,9 @@ class Cluster:
     closes the gap. Node order is the order of first appearance. A snapshot that was handed out never changes.
 
     A cluster has one owner at a time. It may be handed over from one thread to another between two calls; a call while
-    another thread is inside one raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. Iterators
-    (``pods``, ``nodes``, ``all``) are the caller's to protect. Snapshots may be shared by threads.
+    another thread changes it raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. As long as nobody
+    changes it, threads may take snapshots of it. Iterators (``pods``, ``nodes``, ``all``) are the caller's to protect.
+    Snapshots may be shared by threads.
 
     ``finished``: pods in phase Succeeded or Failed occupy their nodes like others (upstream's listers leave them out,
     and so does a cluster by default). ``texts``: which pods keep their text: ``all``, or those that are ``pending``,
@@ -68,20 +69,20 @@ class Cluster:
         pods = PodStore(finished=finished, texts=texts, threads=threads or os.cpu_count() or 1)
         self._contents = Contents(pods, ObjectStore())
         self._snapshots: dict[tuple[bool, bool], Snapshot] = {}
-        self._busy = not_busy()
+        self._busy = Busy()
         for item in objects:
             self.apply(item)
 
-    @exclusive
+    @shared
     def copy(self) -> Cluster:
         """Another cluster with the same objects: what happens to one does not happen to the other. Nothing is read or
         classified anew."""
         made = Cluster.__new__(Cluster)
         contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
-        vars(made).update(vars(self), _contents=contents, _snapshots={}, _busy=not_busy())
+        vars(made).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
         return made
 
-    @exclusive
+    @shared
     def __getstate__(self) -> dict[str, Any]:
         """What is derived is left out."""
         state = {**vars(self), "_snapshots": {}}
@@ -89,7 +90,7 @@ class Cluster:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _busy=not_busy())
+        vars(self).update(state, _busy=Busy())
 
     @property
     def interner(self) -> Interner:
@@ -215,7 +216,7 @@ class Cluster:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    @exclusive
+    @shared
     def pod(self, key: str) -> Pod:
         """A pod by ``namespace/name``. Raises KeyError."""
         return self._contents.pods.record(key).pod
@@ -239,12 +240,12 @@ class Cluster:
             return self.pods()
         return iter(self._contents.objects.of(kind).values())
 
-    @exclusive
+    @shared
     def keys(self, kind: str) -> list[str]:
         """The keys of all objects of a kind in order of first appearance, without making any."""
         return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.of(kind))
 
-    @exclusive
+    @shared
     def resource_version(self, kind: str, key: str) -> str:
         """The resource version that an object has here; empty if it has none. Raises KeyError."""
         if kind == "Pod":
@@ -261,13 +262,13 @@ class Cluster:
         yield from self.pods()
         yield from self._contents.objects
 
-    @exclusive
+    @shared
     def pod_index(self) -> PodIndex:
         """The pods as they are now, by namespace and selector: what :attr:`Snapshot.pod_index` is, without a
         snapshot."""
         return PodIndex(self._contents.pods.table.freeze())
 
-    @exclusive
+    @shared
     def snapshot(self, *, csi: bool = False, dra: bool = False, now: datetime | int | None = None) -> Snapshot:
         """The cluster as it is now: the very same snapshot, with all that was worked out of it, while nothing changes.
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from kscale.effects import ApiError
 from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.argument_types import typed
 from kscale.objects.autoscaling import Scale, ScaleStatus
 from kscale.objects.custom_workloads import CustomWorkload
 from kscale.objects.decode import to_dict
@@ -138,6 +139,7 @@ def custom_workloads_of(cluster: Objects) -> list[CustomWorkload]:
     return [each for kind in _CUSTOM_KINDS for each in cluster.all(kind) if isinstance(each, CustomWorkload)]
 
 
+@typed
 def controllers_of(cluster: Objects) -> Controllers:
     """Return the controllers of a cluster, with the scales of the custom kinds that own some of them.
 

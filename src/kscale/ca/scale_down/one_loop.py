@@ -5,7 +5,6 @@ Upstream: ``core/scaledown/planner/planner.go``; of release 1.3 ``core/scale_dow
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from kscale.ca.capacity_buffers import place_buffer_pods
@@ -21,8 +20,7 @@ from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -32,7 +30,7 @@ __all__ = ["scale_down"]
 @typed
 def scale_down(
     cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
+    groups: GroupsLike,
     *,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kscale.ca.by_identity import kept_with
 from kscale.ca.kept_groups import settled_groups
 from kscale.ca.options import AutoscalingOptions
@@ -13,8 +11,7 @@ from kscale.ca.simulated import without_uncounted_pods
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, duration
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["PlannerInput"]
@@ -42,7 +39,7 @@ class PlannerInput:
     def __init__(
         self,
         snapshot: Snapshot,
-        groups: Groups | Iterable[NodeGroup],
+        groups: GroupsLike,
         now: Moment,
         options: AutoscalingOptions,
         before: LoopState,

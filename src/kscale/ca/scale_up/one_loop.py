@@ -5,7 +5,6 @@ Upstream: ``core/static_autoscaler.go`` (RunOnce), ``core/scaleup/orchestrator/o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace as replace_input
 from datetime import datetime
 
@@ -44,8 +43,7 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -58,7 +56,7 @@ ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus | Delete | Observe
 @typed
 def scale_up(
     cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
+    groups: GroupsLike,
     *,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
@@ -89,7 +87,7 @@ def scale_up(
 @typed
 def scale_up_steps(
     cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
+    groups: GroupsLike,
     *,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,

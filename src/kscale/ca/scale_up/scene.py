@@ -26,7 +26,7 @@ from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, GroupsLike
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.objects.resource import ResourceSlice
 from kscale.scheduling.profile import SchedulerProfile
@@ -60,7 +60,7 @@ class Scene:
     def __init__(
         self,
         given: Cluster | Snapshot,
-        groups: Groups | Iterable[NodeGroup],
+        groups: GroupsLike,
         now: Moment,
         options: AutoscalingOptions,
         profile: SchedulerProfile | None,
@@ -84,7 +84,7 @@ class Scene:
         self.warnings: list[str] = []
         self.not_started: list[str] = []
 
-    def adopt(self, groups: Groups | Iterable[NodeGroup]) -> None:
+    def adopt(self, groups: GroupsLike) -> None:
         """These are the groups now. Raises InputError for what cannot be."""
         every = settled_groups(self.found, groups)
         there = [group for group in every if group.exists or group.upcoming]

@@ -5,7 +5,7 @@ The order of its parts is in ``loop.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.types import Rank, TellPrices
 from kscale.ca.legacy.metrics import in_terms_of_1_3
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.remembered_targets import described_targets, recall_targets, remember_targets
 from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_up.one_loop import check_options
 from kscale.ca.simulated import snapshot_of
@@ -31,8 +30,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -42,7 +40,7 @@ __all__ = ["run_once", "run_once_steps"]
 @typed
 def run_once(
     cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
+    groups: GroupsLike,
     *,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
@@ -63,15 +61,11 @@ def run_once(
     snapshot = snapshot_of(cluster, options, now)
     actuator = given.actuator or actuator_of(state or LoopState(), snapshot, options, given)
     given = replace(given, actuator=actuator)
-    if not isinstance(groups, Groups):
-        groups = [*groups]
-    described = {} if isinstance(groups, Groups) else described_targets(groups)
-    known = recall_targets(groups, snapshot, state, now)
-    steps = run_once_steps(snapshot, known, now=now, options=options, state=state, inputs=given)
+    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
     respond = answering(snapshot, has_instance or {}, respond_with(given.expander_input, rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
-    report.state = remember_targets(caught_up(report.state, actuator.tracker), described, report.groups)
+    report.state = caught_up(report.state, actuator.tracker)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations
     return report
 
@@ -79,7 +73,7 @@ def run_once(
 @typed
 def run_once_steps(
     cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
+    groups: GroupsLike,
     *,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,

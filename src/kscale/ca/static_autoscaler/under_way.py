@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace as replace_input
 
 from kscale.ca.cluster_state import Updating
@@ -34,8 +33,7 @@ from kscale.effects import (
     StepsOf,
     WriteStatus,
 )
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -78,7 +76,7 @@ class LoopUnderWay:
     def __init__(
         self,
         cluster: Cluster | Snapshot,
-        groups: Groups | Iterable[NodeGroup],
+        groups: GroupsLike,
         now: Moment,
         options: AutoscalingOptions,
         before: LoopState,

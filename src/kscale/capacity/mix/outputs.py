@@ -154,6 +154,7 @@ def node_pool(
     }
 
 
+@typed
 def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
     """Return API group, kind and name of the node class for the cloud of the offers.
 

@@ -90,6 +90,7 @@ def mix(
     return msgspec.structs.replace(plan, curve=points if options.curve else [])
 
 
+@typed
 def least_cost_of_nodes(
     snapshot: Snapshot, offers: Iterable[Offer | NodeGroup], pods: Sequence[str], options: MixOptions
 ) -> float:

@@ -29,7 +29,7 @@ _FEW = 3
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME|NS/NAME]...", help="These VPAs only, with each of their pods."),
+        typer.Argument(metavar="[NAME|NS/NAME]...", help="Show only the VPAs of these names, with each of their pods."),
     ] = None,
     *,
     source: Clusters,

@@ -7,7 +7,6 @@ Decided in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 
 from kscale._native import _selecting
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Pod
 from kscale.scheduling.doors import SnapshotLike, snapshot_of
-from kscale.scheduling.pods import pods_of
+from kscale.scheduling.pods import PodLike, pods_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.compile import CompiledScores
 from kscale.scheduling.scores.options import ScoreOptions
@@ -45,7 +43,7 @@ class NodeScores(msgspec.Struct, frozen=True, kw_only=True):
 @typed
 def node_scores(
     snapshot: SnapshotLike,
-    pod: str | Pod | PodRecord | dict[str, Any],
+    pod: PodLike,
     *,
     scores: ScoreOptions | None = None,
     profile: SchedulerProfile | None = None,

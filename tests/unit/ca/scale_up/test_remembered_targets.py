@@ -101,14 +101,6 @@ def test_what_has_not_come_in_time_is_requested_again() -> None:
     assert [(info.current, info.new) for info in late.scale_ups] == [(3, 10)]
 
 
-def test_a_whole_loop_knows_of_them_as_well() -> None:
-    first = ca.run_once(cluster(), groups(), now=NOW)
-    assert first.scale_up is not None
-    assert len(first.scale_up.scale_ups) == 1
-    second = ca.run_once(cluster(), groups(), now=NOW + timedelta(seconds=10), state=first.state)
-    assert not [action for action in second.actions if type(action).__name__ == "IncreaseSize"]
-
-
 def test_what_a_cloud_tells_is_taken_as_it_is() -> None:
     first = kscale.scale_up(cluster(), groups(), now=NOW)
     told = kscale.scale_up(
