@@ -117,7 +117,11 @@ def headroom_view(report: HeadroomReport) -> View:
     parts = [] if report.more is None else [f"{report.more:,} more fit."]
     if len(report.pods) > 1:
         full = sum(not item.more for item in report.pods)
-        room = f"{full:,} of them have no room for one more pod" if full else "each has room for one more pod"
+        room = (
+            f"{full:,} of them {'has' if full == 1 else 'have'} no room for one more pod"
+            if full
+            else "each has room for one more pod"
+        )
         parts.append(f"{len(report.pods):,} workloads: {room}.")
     parts.append(f"Losing any one node: {_sentence(bad_nodes, report.nodes)}.")
     if report.zones:

@@ -1,0 +1,71 @@
+"""What commands say about manifests: every workload is judged, and what cannot be judged is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unit.cli.support import kscale
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "n"}},
+    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}},
+}
+KAFKA = {"apiVersion": "kafka.strimzi.io/v1", "kind": "Kafka", "metadata": {"name": "k", "namespace": "shop"}}
+
+
+def deployment(name: str, cpu: str) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": containers}}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": spec,
+    }
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps(NODE))
+    return path
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    path = tmp_path / "manifests.json"
+    items = [KAFKA, deployment("small", "100m"), deployment("large", "3"), deployment("huge", "30")]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return path
+
+
+@pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
+def test_custom_resources_are_named(command: str, dump: Path, manifests: Path) -> None:
+    got = kscale(command, "-f", dump, "--pod", manifests)
+    assert "Not judged yet: 1 Kafka.kafka.strimzi.io (custom resource: which pods it makes is not known)" in got.stdout
+    assert "not modelled: 1 Kafka.kafka.strimzi.io" in got.stderr
+
+
+def test_headroom_answers_for_each_workload(dump: Path, manifests: Path) -> None:
+    got = kscale("headroom", "-q", "-f", dump, "--pod", manifests)
+    assert got.stdout.startswith("3 workloads: 1 of them has no room for one more pod.")
+    answer = json.loads(kscale("headroom", "-q", "-f", dump, "--pod", manifests, "-o", "json").stdout)
+    assert [(item["name"], item["more"]) for item in answer["pods"]] == [("small", 40), ("large", 1), ("huge", 0)]
+
+
+def test_estimate_of_workloads_without_pods_says_how_to_ask(manifests: Path) -> None:
+    got = kscale("estimate", "-q", "-f", manifests)
+    assert "The input has 3 Deployments, but no Pods. --pod FILE asks about the pods" in got.stdout
+
+
+def test_fit_takes_the_scores_of_kube_scheduler(dump: Path, manifests: Path) -> None:
+    for words in ((), ("--scheduler-scores",)):
+        answer = json.loads(kscale("fit", "-q", "-f", dump, "--pod", manifests, *words, "-o", "json").stdout)
+        assert [item["fit"] for item in answer["workloads"]] == [1, 1, 0]
