@@ -49,7 +49,7 @@ def manifests(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
 def test_custom_resources_are_named(command: str, dump: Path, manifests: Path) -> None:
     got = kscale(command, "-f", dump, "--pod", manifests)
-    assert "Not judged yet: 1 Kafka.kafka.strimzi.io (custom resource: which pods it makes is not known)" in got.stdout
+    assert "1 Kafka.kafka.strimzi.io (custom resource: which pods it makes is not known)" in got.stdout
     assert "not modelled: 1 Kafka.kafka.strimzi.io" in got.stderr
 
 
