@@ -39,13 +39,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture
-def kubeconfig(whole: ControlPlane) -> str:
-    cleared(whole)
+@pytest.fixture(scope="module")
+def account(whole: ControlPlane) -> str:
+    """The kubeconfig of an account with the rights that ``kscale manifests`` gives."""
     access = installed(whole, "cluster-autoscaler")
     path = whole.directory / "autoscaler.kubeconfig"
     path.write_text(json.dumps(whole.config(user={"token": access.token.reveal()})))
     return str(path)
+
+
+@pytest.fixture
+def kubeconfig(whole: ControlPlane, account: str) -> str:
+    """That of the account, in a cluster without anything."""
+    cleared(whole)
+    return account
 
 
 class Process(Autoscaler):
