@@ -36,6 +36,8 @@ _ALERTS: Final = (
     ("ClusterAutoscalerWatchLags",
      "histogram_quantile(0.99, sum by (le, kind) (rate(kscale_watch_lag_seconds_bucket[10m]))) > 5", "15m", "warning",
      "Events of {{ $labels.kind }} lie for seconds before they are taken up."),
+    ("ClusterAutoscalerObjectsSkipped", "sum by (kind) (increase(kscale_unreadable_objects_total[15m])) > 0", "1m",
+     "warning", "A {{ $labels.kind }} cannot be read and is skipped: the log names it."),
 )  # fmt: skip
 
 _PANELS: Final = (
