@@ -40,7 +40,7 @@ class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """How many more of one pod fit, when no other pod is added.
 
     ``pod``: the example; ``kind``, ``name``: the workload whose pod it is. ``placement``: node -> how many of them land
-    there; ``nextEvent``: kube-scheduler's text for the one after. Both are left out where more than 100,000 fit.
+    there; ``next_event``: kube-scheduler's text for the one after. Both are left out where more than 100,000 fit.
     """
 
     pod: str
