@@ -33,7 +33,7 @@ __all__ = ["EPILOG", "check_budget", "command", "mix_view", "within"]
 EPILOG = DUMP_HELP
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
 # Shares of the time after which the bound and the plan (and those of few types) end. The rest is for the exact check.
-_ENDS = (0.65, 0.85)
+_ENDS = (0.55, 0.85)
 _ENDS_WITH_FEW_TYPES = (0.4, 0.55, 0.85)
 
 
