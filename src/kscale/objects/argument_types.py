@@ -219,7 +219,7 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
     if kind is float:
         return _Type("a number", lambda value: hasattr(type(value), "__float__") or hasattr(type(value), "__index__"))
     if kind is str:
-        return _Type("a text", lambda value: isinstance(value, str))
+        return _Type("a string", lambda value: isinstance(value, str))
     if issubclass(kind, Mapping):
         value_type = _type_of(args[1]) if len(args) == 2 else None
         return _Type("a mapping", lambda value: isinstance(value, Mapping), _values(value_type))
@@ -297,6 +297,6 @@ def _name(kind: type) -> str:
 
 
 def _plural(text: str) -> str:
-    return {"a text": "texts", "a whole number": "whole numbers", "a number": "numbers"}.get(
+    return {"a string": "strings", "a whole number": "whole numbers", "a number": "numbers"}.get(
         text, text.removeprefix("a ").removeprefix("an ")
     )

@@ -131,8 +131,8 @@ def sample(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("text",), "names is 'text', not a list of texts"),
-        ((["a", 3],), r"names\[1\] is 3, not a text \(got int\)"),
+        (("text",), "names is 'text', not a list of strings"),
+        ((["a", 3],), r"names\[1\] is 3, not a string \(got int\)"),
         ((["a"], {"a": "x"}), r"sizes\['a'\] is 'x', not a whole number"),
         ((["a"], [("a", 1)]), "sizes is .*, not a mapping"),
     ],

@@ -133,7 +133,7 @@ def test_templates_of_any_kind(template: Any) -> None:
         (lambda: kscale.fit(None), "snapshot is None, not a snapshot or a cluster"),  # type: ignore[arg-type]
         (lambda: kscale.place(3), "snapshot is 3, not"),  # type: ignore[arg-type]
         (lambda: kscale.fork("x"), "snapshot is 'x', not"),  # type: ignore[arg-type]
-        (lambda: kscale.fit(CLUSTER, nodes="t"), "nodes is 't', not a list of texts"),
+        (lambda: kscale.fit(CLUSTER, nodes="t"), "nodes is 't', not a list of strings"),
         (lambda: kscale.fit(CLUSTER, [3]), "a pod is 3, not a pod's name or a pod"),  # type: ignore[list-item]
         (lambda: kscale.estimate(CLUSTER, template=GROUP), "node group 'g' has no template: give it one, or fromNode"),
         (lambda: kscale.estimate(CLUSTER, template={**GROUP, "fromNode": "no"}), "there is no node no"),

@@ -155,7 +155,7 @@ DAMAGED: list[tuple[dict[str, Any], str]] = [
     ({"node_names": ["a", "a"]}, r"node_names\[1\] is 'a' once more"),
     ({"node_names": ["a", 2]}, r"node_names\[1\] is 2, not a string"),
     ({"node_names": ["", "b"]}, r"node_names\[0\] is '', not a string"),
-    ({"node_names": "ab"}, "node_names is not a list of strings"),
+    ({"node_names": "ab"}, "node_names is 'ab', not a list of strings"),
     ({"resources": ["cpu", 1]}, r"resources\[1\] is 1, not a string"),
     ({"resources": ["cpu", "cpu"]}, r"resources\[1\] is 'cpu' once more"),
     ({"resources": ["cpu", "pods"]}, r"resources\[1\] is 'pods': say it with slots"),
@@ -165,7 +165,7 @@ DAMAGED: list[tuple[dict[str, Any], str]] = [
     ({"taints": [[], [{"key": 1}]]}, r"taints\[1\]\[0\]"),
     ({"unschedulable": [2, 0]}, r"unschedulable\[0\] is 2, not between 0 and 1"),
     ({"unschedulable": ["", "x"]}, "unschedulable is not a column of truth values"),
-    ({"demand": None, "pods": [{}, 3]}, r"pods\[1\] is 3, not a pod"),
+    ({"demand": None, "pods": [{}, 3]}, r"pods\[1\] is 3, not a Pod or a mapping"),
 ]
 
 

@@ -35,7 +35,7 @@ CLAIM = "resource.k8s.io/v1"
 CLAIMS = Watch(kind="ResourceClaim", api_version=CLAIM, typed=True)
 
 
-def deep(levels: int = 1100) -> str:
+def deep(levels: int = 100_000) -> str:  # beyond any recursion limit: other libraries in the process raise it
     return '{"a":' * levels + "1" + "}" * levels
 
 
@@ -195,7 +195,7 @@ def test_an_object_that_is_deleted_is_gone_whatever_it_looked_like(sinks: _Sinks
 
 
 @pytest.mark.parametrize(
-    "item", ["null", "5", "[]", "{}", '{"metadata":{"name":5}}', '{"metadata":{"name":"b","namespace":[]}}', deep(2000)]
+    "item", ["null", "5", "[]", "{}", '{"metadata":{"name":5}}', '{"metadata":{"name":"b","namespace":[]}}', deep()]
 )
 def test_an_item_without_an_identity_makes_its_list_fail(sinks: _Sinks, item: str) -> None:
     """Otherwise what it stands for would be taken for deleted."""
@@ -222,7 +222,7 @@ def test_unreadable_objects_are_logged_once_by_name(
 
 @pytest.mark.parametrize(
     "metadata",
-    ["null", "5", "[]", '{"resourceVersion":5}', '{"resourceVersion":"5","annotations":[]}', deep(2000)],
+    ["null", "5", "[]", '{"resourceVersion":5}', '{"resourceVersion":"5","annotations":[]}', deep()],
 )
 def test_a_bookmark_of_any_shape_is_no_fault_of_ours(sinks: _Sinks, metadata: str) -> None:
     sinks.listed(claim("a"))
@@ -254,6 +254,7 @@ NO_SERVER: dict[str, set[str]] = {
     "world/kubernetes/rate_limit.py": {"int"},  # of tokens
     "world/rpc.py": {"int"},  # of a boolean
     "world/serve/app.py": {"int"},  # ports of flags
+    "world/nodegroups/static.py": {"msgspec.json.decode"},  # of a file that kscale wrote
     "world/server_data.py": {"int"},
 }
 """By module, what looks like decoding and has nothing to do with a server."""

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kscale.effects import SECOND, ZERO_TIME, Moment, moment
+from kscale.effects import SECOND, ZERO_TIME, Moment
 from kscale.objects.label_index import LabelIndex, SelectorIndex
 from kscale.objects.meta import KubeObject
 from kscale.objects.selectors import Selector
+from kscale.objects.times import virtual_moment
 from kscale.objects.vpa import ContainerPolicies, TargetReference, VerticalPodAutoscaler, container_policy
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, apply_policy
 from kscale.vpa.model.places import Places
@@ -179,7 +180,7 @@ class RecommenderState:
         self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: datetime | Moment
     ) -> PodState:
         """``AddOrUpdatePod``, with the pod's ``labels`` and its ``phase`` as the API names it."""
-        time = moment(now)
+        time = virtual_moment(now)
         pod = self.pods.get((namespace, name))
         if pod is None:
             label_set = self.label_set(namespace, labels)
@@ -213,7 +214,7 @@ class RecommenderState:
 
     def add_container(self, pod: PodState, name: str, now: datetime | Moment) -> None:
         """``AddOrUpdateContainer``."""
-        time = moment(now)
+        time = virtual_moment(now)
         if name not in pod.containers:
             self._place(pod.label_set)
             self.find_or_create(pod, name, time)
@@ -249,7 +250,7 @@ class RecommenderState:
 
     def find_or_create(self, pod: PodState, container: str, now: datetime | Moment) -> Aggregate:
         """The aggregate of a pod's container; a new one is offered to all VPAs."""
-        time = moment(now)
+        time = virtual_moment(now)
         label_set = pod.label_set
         found = label_set.aggregates.get(container)
         if found is None:
@@ -361,7 +362,7 @@ class RecommenderState:
 
     def record_recommendation(self, vpa: Vpa, now: datetime | Moment) -> str:
         """``RecordRecommendation``: a text when a VPA has gone without one for more than half an hour."""
-        time = moment(now)
+        time = virtual_moment(now)
         if vpa.has_recommendation:
             self.without_recommendation.pop(vpa.key, None)
             return ""
