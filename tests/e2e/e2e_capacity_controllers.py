@@ -89,7 +89,7 @@ async def run(
             if autoscaler.process.poll() is None:
                 autoscaler.end(signal.SIGKILL)
     said = autoscaler.said()
-    assert "forbidden" not in said.lower(), said[-3000:]
+    assert " forbidden" not in said.lower(), said[-3000:]
     assert '"level": "error"' not in said, said[-3000:]
 
 

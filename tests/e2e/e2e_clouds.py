@@ -88,7 +88,7 @@ def played(
         if autoscaler.process.poll() is None:
             autoscaler.end(signal.SIGKILL)
     said = autoscaler.said()
-    assert "forbidden" not in said.lower(), said[-3000:]
+    assert " forbidden" not in said.lower(), said[-3000:]
     assert '"level": "error"' not in said, said[-3000:]
     return said
 

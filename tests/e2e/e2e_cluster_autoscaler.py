@@ -120,7 +120,7 @@ def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, t
             kubelet.cancel()
             await asyncio.wait([kubelet])
             said = autoscaler.said()
-            assert "forbidden" not in said.lower(), said[-3000:]
+            assert " forbidden" not in said.lower(), said[-3000:]
             assert '"level": "error"' not in said, said[-3000:]
 
     asyncio.run(main())
