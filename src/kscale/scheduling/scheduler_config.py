@@ -37,7 +37,7 @@ _ABSOLUTE: Final = "minCandidateNodesAbsolute"
 
 
 @typed
-def scheduler_profile(configuration: Mapping[str, Any]) -> SchedulerProfile:
+def scheduler_profile(configuration: Any) -> SchedulerProfile:  # of any type: upstream has words for what is no object
     """The profile of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON.
 
     Of its one profile the plug-ins that filter count, with the arguments that their Filters read; what only

@@ -38,7 +38,7 @@ def test_nothing_crossed_and_bad_usage() -> None:
     ("scheduler", "text"),
     [
         ("", "scheduler.yaml: no KubeSchedulerConfiguration in it: one is expected"),
-        ("[1]", "scheduler.yaml: configuration: configuration is [1], not a mapping"),
+        ("[1]", "scheduler.yaml: couldn't decode scheduler config"),
     ],
 )
 def test_an_edit_that_fails_is_found(tmp_path: Path, scheduler: str, text: str) -> None:

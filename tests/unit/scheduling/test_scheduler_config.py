@@ -104,7 +104,7 @@ def test_arguments() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ([], "configuration is [], not a mapping"),
+        ([], "couldn't decode scheduler config: [] is no object"),
         ({"kind": "Pod", "apiVersion": "v1"}, "couldn't assert type as KubeSchedulerConfiguration, gvk: v1, Kind=Pod"),
         (configured({}, {}), "unexpected scheduler config: expected one scheduler profile only (found 2 profiles)"),
         (configured(plugins(filter=("+Mine",))), "profiles[0].plugins.filter.enabled: kscale has no plug-in 'Mine'"),

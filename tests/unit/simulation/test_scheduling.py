@@ -89,7 +89,7 @@ BAD: list[tuple[Json, str, str]] = [
     ({"schedulerConfiguration": {"kind": "Pod"}}, "world.schedulerConfiguration", "gvk"),
     ({"schedulerConfiguration": configuration(plugins=3)}, "world.schedulerConfiguration", "not an object"),
     ({"schedulerConfiguration": "none.yaml"}, "", "No such file"),
-    ({"schedulerConfiguration": "list.yaml"}, "world.schedulerConfiguration", "is [1], not a mapping"),
+    ({"schedulerConfiguration": "list.yaml"}, "world.schedulerConfiguration", "is no object"),
 ]
 
 

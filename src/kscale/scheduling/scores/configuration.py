@@ -29,7 +29,7 @@ __all__ = ["score_options"]
 
 
 @typed
-def score_options(configuration: Mapping[str, Any]) -> ScoreOptions:
+def score_options(configuration: Any) -> ScoreOptions:  # of any type: upstream has words for what is no object
     """The Score side of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON:
     weights (multi point and score), scoring strategies, preferences and ``percentageOfNodesToScore``. Its filters are
     read by :func:`kscale.scheduler_profile`.
