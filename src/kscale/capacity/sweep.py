@@ -1,8 +1,8 @@
 """Any function over any scenarios on any ``concurrent.futures.Executor``. kscale's own.
 
 What all scenarios share is pickled once (protocol 5) and goes once to each worker: through a file in the machine's
-shared memory to processes, by the caller's ``share`` to workers elsewhere (Dask's ``Client.scatter``, Ray's object
-store). Workers are trusted, and nothing that somebody else may have written is unpickled.
+shared memory to processes, by the caller's ``share`` to workers elsewhere (a future of Dask, Ray's object store).
+Workers are trusted, and nothing that somebody else may have written is unpickled.
 """
 
 from __future__ import annotations

@@ -48,6 +48,21 @@ def test_a_worker_that_is_lost(cluster: Any, tmp_path: Path) -> None:
     assert lost.exists()
 
 
+def test_loss_of_every_worker_that_had_the_shared_base(tmp_path: Path) -> None:
+    """The one worker ends, and with it the only copy of the base: its successor gets the base again."""
+    lost = tmp_path / "lost"
+    folder = str(tmp_path / "dask")
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", local_directory=folder
+        ) as one,
+        workers_of(address(one), None) as (executor, count, share),
+    ):
+        answers = list(sweep(dies_once, range(8), base=lost, executor=executor, workers=count, share=share))
+    assert sorted(answer.value for answer in answers) == list(range(8))
+    assert lost.exists()
+
+
 def test_workers_that_are_lost_again_and_again(cluster: Any) -> None:
     cluster.scheduler.allowed_failures = 0
     with (

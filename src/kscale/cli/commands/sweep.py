@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import pickle
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import AbstractContextManager, contextmanager
@@ -178,15 +180,22 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 @contextmanager
 def _of_dask(address: str) -> Iterator[_Workers]:
     distributed = library("distributed", "--executor dask://")
+    dask = library("dask", "--executor dask://")
     try:
         client = distributed.Client(f"tcp://{address}", timeout=10)
     except (OSError, TimeoutError) as error:
         raise InputError(f"no Dask scheduler at {address}: {error}") from None
     with client, client.get_executor() as pool:
         count = max(1, sum(client.nthreads().values()))
+
+        def share(base: Any) -> Any:
+            # A task rather than scattered data: Dask repeats a task whose worker is lost, and cannot restore data that
+            # was scattered. `pure=False`: to derive the key from the content costs Dask more than to send it.
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
+                return client.submit(pickle.loads, pickle.dumps(base, protocol=5), pure=False)
+
         try:
-            # A name of its own: one that follows from the content costs Dask more than to send it.
-            yield pool, count, lambda base: client.scatter(base, broadcast=True, hash=False)
+            yield pool, count, share
         except distributed.KilledWorker as error:
             raise BrokenExecutor(str(error)) from None
 
