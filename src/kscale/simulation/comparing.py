@@ -158,13 +158,13 @@ def compare_profiles(
 
     old, new = run(_LEGACY, []), run(_CURRENT, programs)
     pairs = _pairs(old, new)
-    causes = None
+    causes: dict[tuple[_Key, int], tuple[str, str]] | None = None
     if len(programs) > 1:
         causes = {}
         for name in programs:
             if any(pair.differs and pair.key[0] == _PROFILED[name] for pair in pairs):
                 mixed = run(f"{_LEGACY}, with today's {_PROFILED[name]}", [name])
-                causes |= _causes(_PROFILED[name], old, mixed)
+                causes.update(_causes(_PROFILED[name], old, mixed))
     decisions = _compared(pairs, old, new, causes)
     named = dict.fromkeys(each.rule for each in decisions if each.rule)
     return ProfileComparison(
