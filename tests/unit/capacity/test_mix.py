@@ -517,6 +517,27 @@ def test_pods_of_three_zones_share_nodes() -> None:
     assert {new.zone for new in plan.placement or ()} == {"a", "b", "c"}
 
 
+def test_a_limit_of_memory_may_have_no_common_unit() -> None:
+    """Nodes differ by single bytes, so the solver sees rows of 10^10."""
+
+    def machine(name: str, cpu: str, memory: int, price: float, **more: Any) -> Offer:
+        room = {"cpu": cpu, "memory": str(memory), "pods": "29"}
+        labels = {"node.kubernetes.io/instance-type": name}
+        source = {"metadata": {"name": name, "labels": labels}, "status": {"capacity": room, "allocatable": room}}
+        return Offer(name=name, template=NodeTemplate(node=from_dict(source, Node)), price=price, type=name, **more)
+
+    offers = [
+        machine("odd", "15667m", 8582594560, 1.0905694),
+        machine("even", "8", 17179869183, 0.2644306, least=1),
+    ]
+    objects = pods(5, "1", "1000Mi", labels={"app": "x"}, affinity=apart(HOST))
+    plan = mix(kscale.load(objects), offers, options=MixOptions(limits={"memory": 72000471043}))
+    assert (plan.nowhere, plan.nodes) == (0, 5)
+    assert plan.cost == pytest.approx(3 * 0.2644306 + 2 * 1.0905694)
+    assert plan.bound.cost is not None
+    assert plan.bound.cost <= plan.cost
+
+
 def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked_bound(2, 2, "x") == 2
     assert checked_bound(0.1 + 0.2, 0.3, "x") == 0.1 + 0.2
