@@ -15,6 +15,7 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.pod_claims import create_claims, needs_claims
 from kscale.objects.pod_defaults import COMPLETING_KINDS, PodClasses, with_defaults
+from kscale.objects.resource_quotas import ResourceQuota
 from kscale.objects.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
@@ -23,7 +24,7 @@ from kscale.objects.storage import (
     default_storage_class,
 )
 from kscale.objects.volume_binding import AVAILABLE, bind, find_volume, is_bound
-from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of
+from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of, spec_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
 
@@ -51,7 +52,16 @@ class Manifests(NamedTuple):
     @property
     def unmodelled(self) -> list[str]:
         """What an answer about the workloads does not take into account."""
-        return [f"{item} (custom resource: which pods it makes is not known)" for item in self.custom_resources]
+        quotas = [f"ResourceQuota {item.key}" for item in self.objects if isinstance(item, ResourceQuota)]
+        return [
+            *(f"{item} (custom resource: which pods it makes is not known)" for item in self.custom_resources),
+            *(f"{quota} (whether its namespace may create the pods)" for quota in quotas),
+        ]
+
+    def unknown_classes(self, classes: PodClasses) -> list[str]:
+        """Return the priority and runtime classes that the workloads name and that no input has."""
+        names = [name for workload in self.workloads for name in classes.unknown(spec_of(workload))]
+        return list(dict.fromkeys(names))
 
 
 def _is_custom(kind: str) -> bool:

@@ -53,6 +53,32 @@ def test_custom_resources_are_named(command: str, dump: Path, manifests: Path) -
     assert "not modelled: 1 Kafka.kafka.strimzi.io" in got.stderr
 
 
+@pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
+def test_classes_and_quotas_that_are_not_judged_are_named(command: str, dump: Path, tmp_path: Path) -> None:
+    workload = deployment("small", "100m")
+    workload["spec"]["template"]["spec"] |= {"runtimeClassName": "kata", "priorityClassName": "high"}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "shop"},
+        "spec": {"hard": {"requests.cpu": "50m"}},
+    }
+    path = tmp_path / "manifests.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [quota, workload]}))
+    got = kscale(command, "-q", "-f", dump, "--pod", path)
+    for name in ("RuntimeClass kata (not in the input)", "PriorityClass high (not in the input)"):
+        assert name in got.stdout
+    assert "ResourceQuota shop/q (whether its namespace may create the pods)" in got.stdout
+
+
+def test_estimate_of_a_daemon_set_says_that_it_needs_no_nodes(dump: Path, tmp_path: Path) -> None:
+    workload = {**deployment("agent", "100m"), "kind": "DaemonSet"}
+    path = tmp_path / "manifests.json"
+    path.write_text(json.dumps(workload))
+    got = kscale("estimate", "-q", "-f", dump, "--node", "n", "--pod", path)
+    assert "every new node carries them" in got.stdout
+
+
 def test_headroom_answers_for_each_workload(dump: Path, manifests: Path) -> None:
     got = kscale("headroom", "-q", "-f", dump, "--pod", manifests)
     assert got.stdout.startswith("3 workloads: 1 of them has no room for one more pod.")

@@ -19,6 +19,9 @@ from kscale.cli.pictures import estimate_blocks
 from kscale.cli.words import counted, plural, pods, program, rejections
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kscale.objects.meta import KubeObject
     from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "estimate_view"]
@@ -60,9 +63,11 @@ def command(
     workloads = manifests(pod, source, show.terminal, source.namespace) if pod else None
     cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=workloads)
     asked: list[str] | None
+    unmodelled: list[str] = []
     if workloads is not None:
-        from kscale.capacity.manifests import with_manifests
+        from kscale.capacity.manifests import completing_classes, with_manifests
 
+        unmodelled = [*workloads.unmodelled, *workloads.unknown_classes(completing_classes(cluster))]
         cluster, asked = with_manifests(cluster, workloads.workloads)
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:
@@ -79,9 +84,11 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    if workloads is not None and workloads.unmodelled:
-        report = replace(report, unmodelled=[*report.unmodelled, *workloads.unmodelled])
-    hint = "" if pod or report.pending else workloads_without_pods(cluster)
+    if unmodelled:
+        report = replace(report, unmodelled=[*report.unmodelled, *unmodelled])
+    hint = ""
+    if not report.pending:
+        hint = workloads_without_pods(cluster) if workloads is None else daemon_sets_alone(workloads.workloads)
     again = " ".join([program(), "explain", *source.words(), *group_source.words(), *csi.words()])
     of = "of the manifests" if workloads else "pending"
     explain = "" if workloads else again  # a pod that is in no dump cannot be explained
@@ -90,6 +97,18 @@ def command(
         lambda: estimate_view(report, explain, of, hint),
         exit_code=1 if report.nowhere else 0,
         blocks=lambda: estimate_blocks(report, groups, snapshot),
+    )
+
+
+def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
+    """Return a hint for manifests that hold only DaemonSets; empty for others."""
+    from kscale.objects.apps import DaemonSet
+
+    if not all(isinstance(workload, DaemonSet) for workload in workloads):
+        return ""
+    return (
+        "Pods of DaemonSets need no nodes of their own: every new node carries them. "
+        "kscale fit --pod asks about nodes that exist."
     )
 
 
