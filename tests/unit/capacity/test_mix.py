@@ -280,7 +280,11 @@ def test_time_that_is_over_still_gives_a_plan() -> None:
         ([SMALL], {"spot_share": 1.5}, "spot_share: 1.5 is not a share"),
         ([SMALL], {"limits": {"cpu": -1}}, r"limits\[cpu\]: -1 is negative"),
         ([SMALL], {"plan_effort": -1}, "plan_effort: -1 is negative"),
-        ([offer("x", 1, 1, 1.0, least=1)], {"limits": {"nodes": 0}}, "limit of nodes: 0 is less"),
+        ([SMALL], {"limits": {"cpus": 1}}, r"limits\[cpus\]: no resource of nodes"),
+        ([SMALL], {"limits": {"cpu": "4"}}, r"MixOptions.limits\['cpu'\] is '4', not a whole number"),
+        ([SMALL], {"spot_share": "0.3"}, "MixOptions.spot_share is '0.3', not a number"),
+        ([offer("x", 1, 1, 1.0, least=1)], {"limits": {"nodes": 0}}, "limit of nodes: 0 is less than the 1 that"),
+        ([offer("x", 4, 1, 1.0, least=1)], {"limits": {"cpu": 2500}}, "limit of cpu: 2.5 is less than the 4 that"),
         ([offer(x, 1, 1, 1.0, least=1) for x in "xy"], {"max_types": 1}, "max_types: 2 types have a minimum"),
     ],
 )
