@@ -86,7 +86,11 @@ def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifes
         If a source cannot be read, an object is damaged, or nothing in the sources makes pods.
     """
     report = LoadReport()
-    loaded = [item.obj for item in load_objects(*sources, namespace=namespace, report=report)]
+    # The last object of a name wins, as it does when the manifests are applied; the report warns of the others.
+    named: dict[tuple[str, str] | int, KubeObject] = {}
+    for i, item in enumerate(load_objects(*sources, namespace=namespace, report=report)):
+        named[(_kind(item.obj), item.obj.key) if item.obj.name else i] = item.obj
+    loaded = [*named.values()]
     workloads = [item for item in loaded if _kind(item) in WORKLOADS]
     manifests = Manifests(workloads, [item for item in loaded if _kind(item) not in WORKLOADS], report)
     if not workloads:

@@ -91,6 +91,32 @@ def test_estimate_of_workloads_without_pods_says_how_to_ask(manifests: Path) -> 
     assert "The input has 3 Deployments, but no Pods. --pod FILE asks about the pods" in got.stdout
 
 
+@pytest.mark.parametrize("command", ["mix", "scale-up", "headroom"])
+def test_an_input_of_workloads_without_pods_says_how_to_ask(command: str, manifests: Path, tmp_path: Path) -> None:
+    room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    group = {"id": "g", "max": 9, "price": 1.0, "template": {"status": {"capacity": room, "allocatable": room}}}
+    groups = tmp_path / "groups.json"
+    groups.write_text(json.dumps([group]))
+    words = [] if command == "headroom" else ["-g", groups]
+    got = kscale(command, "-q", "-f", manifests, *words)
+    assert "The input has 3 Deployments, but no Pods." in got.stdout
+    assert "--pod FILE asks about the pods" in got.stdout
+    assert "extra [solver]" not in got.stdout
+    assert "all fit again" not in got.stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "headroom", "estimate"])
+def test_of_manifests_of_one_name_the_last_counts(command: str, dump: Path, tmp_path: Path) -> None:
+    path = tmp_path / "manifests.json"
+    path.write_text(json.dumps([deployment("web", "9"), deployment("web", "100m")]))
+    words = ["--node", "n"] if command == "estimate" else []
+    got = kscale(command, "-f", dump, "--pod", path, *words, "-o", "json")
+    answer = json.loads(got.stdout)
+    field, expected = {"fit": ("fit", 1), "headroom": ("more", 40), "estimate": ("pending", 1)}[command]
+    assert answer[field] == expected
+    assert "(Deployment shop/web): comes twice; the last one counts" in got.stderr
+
+
 def test_fit_takes_the_scores_of_kube_scheduler(dump: Path, manifests: Path) -> None:
     for words in ((), ("--scheduler-scores",)):
         answer = json.loads(kscale("fit", "-q", "-f", dump, "--pod", manifests, *words, "-o", "json").stdout)

@@ -12,17 +12,16 @@ from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
 from kscale.cli.csi import CSIOption
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, manifests, read
+from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
-from kscale.cli.words import counted, plural, pods, program, rejections
+from kscale.cli.words import plural, pods, program, rejections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kscale.objects.meta import KubeObject
-    from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -88,7 +87,11 @@ def command(
         report = replace(report, unmodelled=[*report.unmodelled, *unmodelled])
     hint = ""
     if not report.pending:
-        hint = workloads_without_pods(cluster) if workloads is None else daemon_sets_alone(workloads.workloads)
+        hint = (
+            workloads_without_pods(cluster, "--pod FILE")
+            if workloads is None
+            else daemon_sets_alone(workloads.workloads)
+        )
     again = " ".join([program(), "explain", *source.words(), *group_source.words(), *csi.words()])
     of = "of the manifests" if workloads else "pending"
     explain = "" if workloads else again  # a pod that is in no dump cannot be explained
@@ -109,19 +112,6 @@ def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
     return (
         "Pods of DaemonSets need no nodes of their own: every new node carries them. "
         "kscale fit --pod asks about nodes that exist."
-    )
-
-
-def workloads_without_pods(cluster: Cluster) -> str:
-    """Return a hint at ``--pod`` for an input with workloads and without any pod; empty for other inputs."""
-    from kscale.objects.workloads import WORKLOADS
-
-    counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
-    if counts.pop("Pod") or not any(counts.values()):
-        return ""
-    there = counted({kind: count for kind, count in counts.items() if count})
-    return (
-        f"The input has {there}, but no Pods. --pod FILE asks about the pods that the workloads of FILE would create."
     )
 
 

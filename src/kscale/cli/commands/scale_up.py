@@ -16,7 +16,7 @@ from kscale.cli.completion import expanders
 from kscale.cli.expander_options import check_expanders, expander_input, ranker
 from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Show
@@ -219,6 +219,8 @@ def command(
         grown = {info.group for info in plan.scale_ups}
         starting = starting_nodes(groups, snapshot.columns.objects, now=moment, options=options)
         hints = starting_hints({name: found for name, found in starting.items() if name in grown})
+    if hint := workloads_without_pods(cluster):
+        hints.append(hint)
     return Answer(
         plan.record(),
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited, hints=hints),
