@@ -16,7 +16,7 @@ from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
-from kscale.cli.words import plural, pods, program, rejections
+from kscale.cli.words import expendable_room, pods, program, rejections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,11 +138,7 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
         low = f"a priority below {report.expendable_cutoff}"
         footer.append(f"{pods(report.expendable)} not counted: {low}, so no node is added for them.")
     if report.expendable_running and report.on_existing:
-        running = report.expendable_running
-        footer.append(
-            f"{running:,} running {plural('pod', running)} of a priority below {report.expendable_cutoff} "
-            f"{'is' if running == 1 else 'are'} expendable: their room counts as free."
-        )
+        footer.append(expendable_room(report.expendable_running, report.expendable_cutoff))
     if report.terminating:
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
