@@ -57,7 +57,6 @@ BUNDLED_VPA: Final = Path(__file__).parent / "requests.yaml"
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
 _NAMED: Final = 3
-_AUTOSCALERS: Final = (HorizontalPodAutoscaler, HorizontalPodAutoscalerV1)
 _DEFINITION: Final = "CustomResourceDefinition.apiextensions.k8s.io"
 
 
@@ -240,8 +239,11 @@ class _Builder:
         if scheduled:
             more = ", ..." if len(scheduled) > _NAMED else ""
             texts.append(f"CronJob {', '.join(scheduled[:_NAMED])}{more}: no Jobs are made on a schedule")
-        scaled = [item.spec.scale_target_ref for item in objects if isinstance(item, _AUTOSCALERS)]
-        known = {f"{each.kind}.{group_of(each.api_version)}" for each in [*custom.objects, *scaled]}
+        known = {f"{each.kind}.{group_of(each.api_version)}" for each in custom.objects}
+        for item in objects:
+            if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
+                target = item.spec.scale_target_ref
+                known.add(f"{target.kind}.{group_of(target.api_version)}")
         kinds = [kind for kind in self._report.skipped if kind not in known and kind != _DEFINITION]
         texts += [f"{kind}: its objects make no pods here, since no HPA scales one" for kind in kinds if "." in kind]
         return texts
