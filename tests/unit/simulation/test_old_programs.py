@@ -286,6 +286,18 @@ def test_the_pods_go_with_the_custom_resource() -> None:
     assert (len(world.api.of("Pod")), len(world.api.of("ReplicaSet"))) == (0, 0)
 
 
+def test_objects_that_do_nothing_are_warnings() -> None:
+    cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "shop"}}
+    cron["spec"] = {"schedule": "0 1 * * *", "jobTemplate": {"spec": {"template": {"spec": {"containers": []}}}}}
+    paused = {**cron, "metadata": {"name": "paused", "namespace": "shop"}, "spec": {**cron["spec"], "suspend": True}}
+    run = ran(with_custom_resource(CRONTAB, cron, paused, load=False))
+    group = CRONTAB["apiVersion"].partition("/")[0]
+    assert run.report.warnings == [
+        "CronJob shop/nightly: no Jobs are made on a schedule",
+        f"CronTab.{group}: its objects make no pods here, since no HPA scales one",
+    ]
+
+
 WITHOUT_TEMPLATE = {**CRONTAB, "spec": {"size": {"wanted": 2}}}
 
 
