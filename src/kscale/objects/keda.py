@@ -121,7 +121,7 @@ def trigger_errors(scaled: ScaledObject) -> list[str]:
         if trigger.use_cached_metrics and trigger.type in _UNCACHED:
             return [f'property "useCachedMetrics" is not supported for "{trigger.type}" scaler']
         if trigger.name and trigger.name in names:
-            text = f'triggerName "{trigger.name}" is defined multiple times in the ScaledObject, but it must be unique'
-            return [text]
+            where = "defined multiple times in the ScaledObject/ScaledJob"
+            return [f'triggerName "{trigger.name}" is {where}, but it must be unique']
         names.add(trigger.name or "")
     return []

@@ -364,7 +364,10 @@ NEITHER = "must set either a target raw value or a target utilization"
         (scaled(triggers=[]), ["spec.triggers: no triggers defined in the ScaledObject/ScaledJob"]),
         (
             scaled(triggers=[{"type": "kafka", "name": "lag", "metadata": {}}] * 2),
-            [('spec.triggers: triggerName "lag" is defined multiple times in the ScaledObject, but it must be unique')],
+            [
+                'spec.triggers: triggerName "lag" is defined multiple times in the ScaledObject/ScaledJob, '
+                "but it must be unique"
+            ],
         ),
         (
             vpa_of("Off", minallowed={"cpu": "1"}),
