@@ -326,6 +326,7 @@ def run_pytest(tree: Path, arguments: Sequence[str], output: Path) -> int | None
     if not child:
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.chdir(tree)
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
             with output.open("w") as file:
@@ -429,6 +430,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path, default=ROOT / "build" / "mutants.txt")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="file or folder below src/kscale (default: all)")
     inputs = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the module that is a mutant just now becomes itself again
     with tempfile.TemporaryDirectory() as temporary:
         room = inputs.room or Path(temporary)
         room.mkdir(parents=True, exist_ok=True)
