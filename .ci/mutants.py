@@ -6,7 +6,8 @@ repository is mutated: a copy of the tree, with the installed kscale as its src/
 1. Draw mutants by the seed: in proportion to each package's mutable code, at least ten of each package.
 2. Order the files of tests, and the kinds of golden answers, for each mutant: by names in common with its module, and
    by how many imports lead there.
-3. Run the nearest of them until a test fails: two, then four. What none of them notices has survived.
+3. Run the ten nearest of them until a test fails. What none of them notices has survived. Tests are collected once; a
+   fork of this process has the mutant instead of the function.
 4. Run the tests that failed once more without any mutant: one that fails even then has noticed nothing.
 
     python .ci/mutants.py [--sample N] [--seed N] [--room DIR] [--minutes N] [--report FILE] [MODULE ...]
@@ -15,11 +16,11 @@ repository is mutated: a copy of the tree, with the installed kscale as its src/
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import difflib
-import importlib
+import gc
 import importlib.util
+import inspect
 import json
 import os
 import random
@@ -34,27 +35,28 @@ import time
 import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple, NoReturn
 
 ROOT = Path(__file__).parents[1]
 LEAST = 10
 """Mutants of each package, however small it is."""
-STAGES = (2, 4)
-"""How many files of tests, or kinds of golden answers, the runs of a mutant have, one run after the other."""
-CPU_SECONDS, WALL_SECONDS = 25, 240.0
-"""What one run may take: a mutant that waits for ever is listed as undecided."""
-
-PRELOADED = ("pytest", "_pytest.assertion.rewrite", "hypothesis", "numpy", "msgspec", "yaml", "click", "jsonschema")
-"""What runs of pytest need and kscale is no part of: imported once."""
-
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-n", "0", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+NEAREST, AT_IMPORT = 10, 4
+"""How many files of tests, or kinds of golden answers, judge a mutant, and one of what runs at import."""
+TEST_SECONDS, CPU_SECONDS, WALL_SECONDS = 10.0, 15.0, 240.0
+"""What one test may take, when no further test of a mutant begins, and what they may take together with waiting."""
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-n", "0")
 
 SLOW = re.compile(r"\b(subprocess|multiprocessing|sys\.executable)\b|ProcessPool")
 """Tests that start programs: they are chosen where the others are further away."""
+
+IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)|import[ \t]+([\w., \t]+))", re.MULTILINE
+)
 
 INERT = frozenset({"name", "string", "newline", "endmarker", "fstring_start", "fstring_string", "fstring_end"})
 PUNCTUATION = frozenset("()[]{},:.=@") | {"->", ":=", "..."}
@@ -228,16 +230,16 @@ def copy_tree(tree: Path) -> None:
     subprocess.run(compiling, cwd=tree, check=True)
 
 
-def imports_of(path: Path, package: str) -> set[str]:
-    """Return the names of the modules that a file imports, and of what it imports of them, wherever it does."""
+def imports_of(text: str, package: str) -> set[str]:
+    """Return the names of the modules that a text imports, and of what it imports of them, wherever it does."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {each.name for each in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            source = ".".join([*above, *filter(None, [node.module])])
-            names |= {source, *(f"{source}.{each.name}" for each in node.names)}
+    for dots, source, imported, modules in IMPORT.findall(text):
+        if modules:
+            names |= {each.split()[0] for each in modules.split(",") if each.strip()}
+            continue
+        above = package.split(".")[: len(package.split(".")) - len(dots) + 1] if dots else []
+        module = ".".join([*above, *filter(None, [source])])
+        names |= {module, *(f"{module}.{name}" for name in re.findall(r"\w+", imported))}
     return names
 
 
@@ -249,47 +251,53 @@ class Choice:
         for path in sorted((tree / "src/kscale").rglob("*.py")):
             name = ".".join(path.relative_to(tree / "src").with_suffix("").parts).removesuffix(".__init__")
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-            self._imports[name] = imports_of(path, package)
+            self._imports[name] = imports_of(path.read_text(), package)
         self._tests: dict[str, Path] = {}
         for path in sorted((tree / "tests").rglob("*.py")):
             name = path.relative_to(tree).as_posix()
             dotted = ".".join(path.relative_to(tree / "tests").with_suffix("").parts)
-            self._imports[dotted] = imports_of(path, dotted.rpartition(".")[0])
+            self._imports[dotted] = imports_of(path.read_text(), dotted.rpartition(".")[0])
             if path.name.startswith("test_") and not name.startswith("tests/golden"):
                 self._tests[name] = path
             elif name.startswith("tests/golden/adapters/") and path.name != "__init__.py":
                 self._tests[f"--golden-kind={path.stem.replace('_', '-')}"] = path
+        self._importers: dict[str, set[str]] = {}
+        for name, imports in self._imports.items():
+            for each in imports:
+                self._importers.setdefault(each, set()).add(name)
         self._tree = tree
         self._kinds = {path.name.removesuffix(".jsonl.gz") for path in (tree / "tests/golden/vectors").glob("*.gz")}
         self._texts = {name: path.read_text() for name, path in self._tests.items()}
+        self._words = {name: {*re.findall(r"\w+", text)} for name, text in self._texts.items()}
+        self._slow = {name: bool(SLOW.search(text)) for name, text in self._texts.items()}
 
     def tests(self, mutant: Mutant, definition: str) -> list[str]:
         """Return files and kinds by how many points they have: the names they share, and how far an import is."""
         module = ".".join(["kscale", *Path(mutant.module).with_suffix("").parts]).removesuffix(".__init__")
         points: dict[str, int] = {}
-        defined = re.compile(rf"\b{re.escape(definition)}\b") if len(definition) > 3 else None
+        distances = self._distances(module)
         for name, path in self._tests.items():
             if name.startswith("--golden-kind=") and name.partition("=")[2] not in self._kinds:
                 continue
             dotted = ".".join(path.relative_to(self._tree / "tests").with_suffix("").parts)
-            distance = self._distance(dotted, module)
+            distance = distances.get(dotted, 99)
             text = self._texts[name]
+            is_slow = self._slow[name]
             total = 3 * nearness(mutant.module, name) + {1: 6, 2: 4, 3: 2}.get(distance, 0)
-            total += 4 * bool(defined and defined.search(text)) + 4 * (module in text)
-            total -= 5 * bool(SLOW.search(text))
+            total += 4 * (len(definition) > 3 and definition in self._words[name]) + 4 * (module in text)
+            total -= 5 * is_slow
             if total > 0 and (distance < 99 or "kscale" in text):
                 points[name] = total
         return sorted(points, key=lambda name: (-points[name], len(self._texts[name]), name))
 
-    def _distance(self, start: str, wanted: str) -> int:
-        """Return how many imports lead from a file to a module: 99 without a way."""
-        seen, edge = {start}, {start}
-        for steps in range(1, 5):
-            edge = {name for each in edge for name in self._imports.get(each, ())} - seen
-            if wanted in edge:
-                return steps
-            seen |= edge
-        return 99
+    def _distances(self, module: str) -> dict[str, int]:
+        """Return how many imports lead from each file to a module: those that take three at most."""
+        distances = {module: 0}
+        edge = {module}
+        for steps in range(1, 4):
+            edge = {name for each in edge for name in self._importers.get(each, ())} - distances.keys()
+            distances |= dict.fromkeys(edge, steps)
+        return distances
 
 
 def nearness(module: str, test: str) -> int:
@@ -298,108 +306,178 @@ def nearness(module: str, test: str) -> int:
     return len({*words} & {*re.findall(r"[a-z0-9]+", test)})
 
 
-def stages(tests: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the arguments of pytest for one run after the other: each has more files than the one before."""
-    begin = 0
-    for size in STAGES:
-        part = tests[begin : begin + size]
-        files = [each for each in part if not each.startswith("--")]
-        kinds = [each for each in part if each.startswith("--")]
-        if files:
-            yield files
-        if kinds:
-            yield ["tests/golden", *kinds]
-        begin += size
-
-
 def definition_of(source: str, line: int) -> str:
     """Return the name of the innermost public function or class around a line: a test may use it."""
-    around = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
-    ]
-    public = [node.name for node in around if not node.name.startswith("_")]
-    return public[-1] if public else ""
+    lines = source.split("\n")[:line]
+    indent = len(lines[-1]) - len(lines[-1].lstrip()) + 1
+    for text in reversed(lines):
+        match = re.match(r"( *)(?:(?:async )?def|class) (\w+)", text)
+        if match and len(match[1]) < indent:
+            indent = len(match[1])
+            if not match[2].startswith("_"):
+                return match[2]
+    return ""
 
 
-def run_pytest(tree: Path, arguments: Sequence[str], output: Path) -> int | None:
-    """Run pytest in a fork of this process, which has imported all but kscale; None where it is not done in time."""
-    child = os.fork()
-    if not child:
+def swaps(source: str, mutated: str, path: Path) -> list[tuple[CodeType, CodeType]] | None:
+    """Return the codes of functions that a mutant changes, with the new ones: None where what runs at import does."""
+    pairs: list[tuple[CodeType, CodeType]] = []
+
+    def compare(old: CodeType, new: CodeType) -> bool:
+        inner, other = ([each for each in code.co_consts if isinstance(each, CodeType)] for code in (old, new))
+        own, others = (
+            (code.co_code, code.co_names, [repr(each) for each in code.co_consts if not isinstance(each, CodeType)])
+            for code in (old, new)
+        )
+        is_function = bool(old.co_flags & inspect.CO_OPTIMIZED)
+        if is_function and old != new:
+            pairs.append((old, new))
+        if not is_function and (own != others or len(inner) != len(other)):
+            return False
+        return all(compare(*pair) for pair in zip(inner, other, strict=False)) or is_function
+
+    codes = (compile(text, str(path), "exec", dont_inherit=True) for text in (source, mutated))
+    same_import = compare(*codes)
+    return pairs if same_import and all(old.co_freevars == new.co_freevars for old, new in pairs) else None
+
+
+class Server:
+    """A plugin of pytest that collects tests once, and then runs some of them in forks, each with a mutant.
+
+    A fork exchanges the code of a function, so that nothing is imported or collected for a mutant. The mutant is on
+    disk, too: for modules that a test imports first, and for programs that it starts.
+    """
+
+    def __init__(self, tree: Path, room: Path, work: Callable[[Server], None]) -> None:
+        self._tree, self._room, self._work = tree, room, work
+        self._items: dict[str, list[Any]] = {}
+        self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        for item in session.items:
+            case = getattr(item, "callspec", None) and item.callspec.params.get("golden_case")
+            name = f"--golden-kind={case['kind']}" if case else item.nodeid.partition("::")[0]
+            self._items.setdefault(name, []).append(item)
+        for each in gc.get_objects():
+            if type(each) is FunctionType and each.__code__.co_filename.startswith(str(self._tree / "src")):
+                self._functions.setdefault(_place(each.__code__), []).append(each)
+        gc.freeze()  # forks share what is there
+        self._work(self)
+        return True
+
+    def broken(self, tests: Collection[str]) -> set[str]:
+        """Return which tests fail without any mutant."""
+        items = [item for file in self._items.values() for item in file if item.nodeid in tests]
+        self._fork((), items, stop=False)
+        return {*(self._room / "failed.txt").read_text().splitlines()} & {*tests}
+
+    def run(self, pairs: Sequence[tuple[CodeType, CodeType]], files: Sequence[str], skip: Container[str]) -> str | None:
+        """Return the first test that notices a mutant, if any does."""
+        items = [item for file in files for item in self._items.get(file, ()) if item.nodeid not in skip]
+        self._fork(pairs, items, stop=True)
+        return next(iter((self._room / "failed.txt").read_text().splitlines()), None)
+
+    def _fork(self, pairs: Sequence[tuple[CodeType, CodeType]], items: Sequence[Any], *, stop: bool) -> None:
+        (self._room / "failed.txt").write_text("")
+        child = os.fork()
+        if not child:
+            self._child(pairs, items, stop)
+        until = time.monotonic() + WALL_SECONDS * (1 if stop else 10)
+        try:
+            while time.monotonic() < until:
+                if os.waitpid(child, os.WNOHANG)[0]:
+                    return
+                time.sleep(0.02)
+            (self._room / "failed.txt").write_text((self._room / "now.txt").read_text())
+        finally:  # also what its tests left running
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+    def _child(self, pairs: Sequence[tuple[CodeType, CodeType]], items: Sequence[Any], stop: bool) -> NoReturn:
+        failed, current = (self._room / "failed.txt").open("a"), ""
+
+        def fails(test: str) -> None:
+            failed.write(f"{test}\n")
+            failed.flush()
+            if stop:
+                os._exit(1)
+
+        class Reports:
+            def pytest_runtest_logreport(self, report: Any) -> None:
+                if report.failed:
+                    fails(report.nodeid)
+
         try:
             os.setsid()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.chdir(tree)
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-            with output.open("w") as file:
-                os.dup2(file.fileno(), 1)
-                os.dup2(file.fileno(), 2)
-            os.environ.update(PYTHONPATH=str(tree / "src"), PYTHONDONTWRITEBYTECODE="1")
-            sys.dont_write_bytecode = True
-            sys.path[:] = [str(tree / "src"), *(each for each in sys.path if Path(each) != ROOT / ".ci")]
-            import pytest
-
-            status = int(pytest.main([*OPTIONS, *arguments]))
-            sys.stdout.flush()
-        except BaseException:  # noqa: BLE001 - a fork never returns to its caller's frames
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGVTALRM, lambda *_: fails(current))
+            output = (self._room / "output.txt").open("w")
+            for number in (1, 2):
+                os.dup2(output.fileno(), number)
+            for old, new in pairs:
+                for function in self._functions.get(_place(old), ()):
+                    function.__code__ = new
+            for item in items[:1]:
+                item.config.pluginmanager.register(Reports())
+            begun = time.process_time()
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                if stop and time.process_time() - begun > CPU_SECONDS:
+                    break
+                current = item.nodeid
+                (self._room / "now.txt").write_text(f"{current}\n")
+                signal.setitimer(signal.ITIMER_VIRTUAL, TEST_SECONDS)
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        except BaseException:  # noqa: BLE001 - a fork never returns to the frames of its parent
             traceback.print_exc()
-            status = 70
-        os._exit(status)
-    until = time.monotonic() + WALL_SECONDS
-    try:
-        while time.monotonic() < until:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else None
-            time.sleep(0.05)
-        return None
-    finally:  # also what its tests left running
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, 0)
+            fails(current)
+        os._exit(0)
 
 
-def judge(tree: Path, mutant: Mutant, choice: Choice, room: Path, broken: Iterable[str]) -> dict[str, Any]:
-    """Run the tests of a mutant, and return what they say: `killed` by which test, `survived`, or not done in time."""
+def _place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def run_apart(tree: Path, files: Sequence[str], skip: Iterable[str], output: Path) -> str | None:
+    """Return the first test that fails in a pytest of its own: for a mutant of what runs at import."""
+    paths = [each for each in files if not each.startswith("--")]
+    kinds = [each for each in files if each.startswith("--")]
+    for arguments in filter(None, (paths, kinds and ["tests/golden", *kinds])):
+        command = [sys.executable, "-m", "pytest", "-x", *OPTIONS, *(f"--deselect={test}" for test in skip), *arguments]
+        variables = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            run = subprocess.run(
+                command, cwd=tree, env=variables, capture_output=True, text=True, timeout=WALL_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        output.write_text(run.stdout + run.stderr)
+        if run.returncode not in (0, 5):
+            failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", run.stdout, re.MULTILINE)
+            return str(failed[0]) if failed else (run.stdout + run.stderr)[-300:]
+    return None
+
+
+def judge(server: Server, tree: Path, mutant: Mutant, files: Sequence[str], skip: Collection[str]) -> dict[str, Any]:
+    """Run the tests of a mutant, and return what they say: `killed` by which of them, or `survived`."""
     path = tree / "src/kscale" / mutant.module
     source = path.read_text()
     mutated = mutate(mutant, source)
     name = f"src/kscale/{mutant.module}"
     difference = "\n".join(difflib.unified_diff(source.split("\n"), mutated.split("\n"), name, name, lineterm="", n=2))
-    tests = choice.tests(mutant, definition_of(source, mutant.lines[0]))
-    result: dict[str, Any] = {**mutant._asdict(), "difference": difference, "tests": [], "outcome": "survived"}
-    output = room / "output.txt"
-    deselected = [f"--deselect={test}" for test in broken]
-    for arguments in stages(tests):
-        result["tests"] += arguments
-        try:
-            path.write_text(mutated)
-            status = run_pytest(tree, ["-x", *deselected, *arguments], output)
-        finally:
-            path.write_text(source)
-        if status is None:
-            result["outcome"] = "undecided"
-            continue
-        if status not in (0, 1, 5) and run_pytest(tree, arguments, room / "without.txt") not in (0, 1, 5):
-            raise SystemExit(f"pytest {' '.join(arguments)} fails without any mutant:\n{output.read_text()}")
-        if status not in (0, 5):
-            failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output.read_text(), re.MULTILINE)
-            return {**result, "outcome": "killed", "by": failed[0] if failed else output.read_text()[-300:]}
-    return result
-
-
-def broken_tests(tree: Path, results: Sequence[dict[str, Any]], room: Path) -> set[str]:
-    """Return which of the tests that killed mutants fail without any, which says nothing of a mutant."""
-    tests = sorted({result["by"] for result in results if "::" in result.get("by", "")})
-    if not tests:
-        return set()
-    (room / "arguments").write_text("".join(f"{test}\n" for test in tests))
-    run_pytest(tree, [f"@{room / 'arguments'}"], room / "verified.txt")
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", (room / "verified.txt").read_text(), re.MULTILINE)
-    return {*failed} & {*tests}
+    pairs = swaps(source, mutated, path)
+    try:
+        path.write_text(mutated)
+        if pairs is None:
+            by = run_apart(tree, files[:AT_IMPORT], skip, tree.parent / "output.txt")
+        else:
+            by = server.run(pairs, files, skip)
+    finally:
+        path.write_text(source)
+    outcome = "survived" if by is None else "killed"
+    return {**mutant._asdict(), "difference": difference, "outcome": outcome, "by": by, "files": [*files]}
 
 
 def report_of(results: Sequence[dict[str, Any]], same: dict[str, list[list[str]]], head: str) -> str:
@@ -411,9 +489,9 @@ def report_of(results: Sequence[dict[str, Any]], same: dict[str, list[list[str]]
         if outcome != "killed" and means_the_same(result["difference"], same.get(result["module"], [])):
             outcome = "same"
         counts.setdefault(package_of(result["module"]), Counter())[outcome] += 1
-        if outcome in ("survived", "undecided"):
+        if outcome == "survived":
             lines.append(f"== {number} {result['module']} {result['operator']}: {outcome}\n{result['difference']}\n")
-    columns = ("killed", "survived", "undecided", "same")
+    columns = ("killed", "survived", "same")
     table = [f"{'package':12}{'drawn':>8}" + "".join(f"{column:>11}" for column in columns)]
     total = Counter[str]()
     for package in sorted(counts):
@@ -435,42 +513,65 @@ def main() -> None:
     inputs = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the module that is a mutant just now becomes itself again
     with tempfile.TemporaryDirectory() as temporary:
-        room = inputs.room or Path(temporary)
+        room = (inputs.room or Path(temporary)).resolve()
         room.mkdir(parents=True, exist_ok=True)
-        begun = time.monotonic()
-        known: set[str] = set()
-        head = ""
-        tree, done = room / "tree", room / "results.jsonl"
+        tree, sample, done = room / "tree", room / f"drawn-{inputs.sample}-{inputs.seed}.json", room / "results.jsonl"
         if not tree.exists():
             copy_tree(tree)
-        sample = room / f"drawn-{inputs.sample}-{inputs.seed}.json"
+        package = tree / "src/kscale"
         if not sample.exists():
-            places = all_mutants(tree / "src/kscale", inputs.modules)
-            drawn = draw(places, inputs.sample, inputs.seed, tree / "src/kscale")
+            drawn = draw(all_mutants(package, inputs.modules), inputs.sample, inputs.seed, package)
             sample.write_text(json.dumps([mutant._asdict() for mutant in drawn]))
         drawn = [Mutant(**{**each, "lines": tuple(each["lines"])}) for each in json.loads(sample.read_text())]
+        operators()  # before the tests' sys.path
         choice = Choice(tree)
+        files = []
+        for mutant in drawn:
+            definition = definition_of((package / mutant.module).read_text(), mutant.lines[0])
+            files.append(choice.tests(mutant, definition)[:NEAREST])
         results = [json.loads(line) for line in done.read_text().splitlines()] if done.exists() else []
-        inputs.report.parent.mkdir(exist_ok=True)
-        for module in PRELOADED:
-            importlib.import_module(module)
-        for mutant in drawn[len(results) :]:
-            if time.monotonic() - begun > inputs.minutes * 60:
-                break
-            results.append(judge(tree, mutant, choice, room, ()))
-            with done.open("a") as file:
-                file.write(json.dumps(results[-1]) + "\n")
+
+        def report() -> None:
+            done.write_text("".join(f"{json.dumps(result)}\n" for result in results))
             head = f"{len(results)} of {len(drawn)} drawn mutants tried (--sample {inputs.sample} --seed {inputs.seed})"
+            inputs.report.parent.mkdir(exist_ok=True)
             inputs.report.write_text(report_of(results, table, head))  # who is interrupted has those so far
-        while broken := broken_tests(tree, results, room) - known:
-            known |= broken
-            for number, (mutant, result) in enumerate(zip(drawn, results, strict=False)):
-                if result.get("by") in broken:
-                    results[number] = judge(tree, mutant, choice, room, known)
-        inputs.report.write_text(report_of(results, table, head))
+
+        def work(server: Server) -> None:
+            begun = time.monotonic()
+            for number in range(len(results), len(drawn)):
+                if time.monotonic() - begun > inputs.minutes * 60:
+                    break
+                results.append(judge(server, tree, drawn[number], files[number], ()))
+                report()
+            skip: set[str] = set()
+            while broken := server.broken({result["by"] for result in results if result["by"]} - skip):
+                skip |= broken
+                for number, result in enumerate(results):
+                    if result["by"] in broken:
+                        results[number] = judge(server, tree, drawn[number], files[number], skip)
+            report()
+
+        chosen = sorted({name for each in files[len(results) :] for name in each})
+        if any(name.startswith("--") for name in chosen):
+            chosen.append("tests/golden")
+        run_server(tree, Server(tree, room, work), chosen)
         usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         sys.stdout.write(f"{sum(each.ru_utime + each.ru_stime for each in usage) / 60:.1f} CPU minutes\n")
     sys.stdout.write(f"{inputs.report.read_text().partition('==')[0]}{inputs.report}\n")
+
+
+def run_server(tree: Path, server: Server, arguments: Sequence[str]) -> None:
+    """Collect tests of the copy in this process, and let the server run them."""
+    import pytest
+
+    os.chdir(tree)
+    os.environ.update(PYTHONPATH=str(tree / "src"), PYTHONDONTWRITEBYTECODE="1")
+    sys.dont_write_bytecode = True
+    sys.path[:] = [str(tree / "src"), *(each for each in sys.path if Path(each) != ROOT / ".ci")]
+    status = pytest.main([*OPTIONS, *arguments], plugins=[server])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"pytest ended with {status!r}")
 
 
 if __name__ == "__main__":

@@ -81,8 +81,3 @@ def test_the_nearest_tests_of_a_mutant_come_first(mutants: ModuleType, tmp_path:
     choice = mutants.Choice(tmp_path)
     tests = choice.tests(mutants.Mutant("ca/quota.py", "own/ReturnNone", 0, (2,)), "room")
     assert tests == ["tests/unit/ca/test_quota.py", "--golden-kind=quota", "tests/unit/ca/test_loop.py"]
-    assert list(mutants.stages(tests)) == [
-        ["tests/unit/ca/test_quota.py"],
-        ["tests/golden", "--golden-kind=quota"],
-        ["tests/unit/ca/test_loop.py"],
-    ]
