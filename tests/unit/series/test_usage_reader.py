@@ -122,8 +122,9 @@ def answered(path: Path, *series: tuple[dict[str, str], list[Any]]) -> Path:
     return path
 
 
-def test_the_farthest_time_is_read(tmp_path: Path) -> None:
-    path = answered(tmp_path / "usage.json", ({"__name__": "cpu", "namespace": "n", "pod": "a"}, [[2**32 - 1, "1"]]))
+@pytest.mark.parametrize("value", ["1", "+1"])
+def test_the_farthest_time_is_read(tmp_path: Path, value: str) -> None:
+    path = answered(tmp_path / "usage.json", ({"__name__": "cpu", "namespace": "n", "pod": "a"}, [[2**32 - 1, value]]))
     (batch,) = read_usage(path)
     assert batch.time.tolist() == [(2**32 - 1) * 10**9]
 
