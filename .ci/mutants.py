@@ -385,10 +385,14 @@ class Server:
         until = time.monotonic() + WALL_SECONDS * (1 if stop else 10)
         try:
             while time.monotonic() < until:
-                if os.waitpid(child, os.WNOHANG)[0]:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended and os.WIFEXITED(status):
                     return
+                if ended:
+                    break
                 time.sleep(0.02)
-            (self._room / "failed.txt").write_text((self._room / "now.txt").read_text())
+            with (self._room / "failed.txt").open("a") as failed:  # it crashed, or waits for ever
+                failed.write((self._room / "now.txt").read_text())
         finally:  # also what its tests left running
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)
