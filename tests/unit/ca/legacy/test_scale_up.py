@@ -108,8 +108,8 @@ def test_what_is_left_counts_target_sizes(limits: dict[str, int], want: dict[str
 
 def test_devices_of_one_type_add_up() -> None:
     nodes = [machine(name, 1000, labels={"gpu": "nvidia-tesla-k80"}) for name in "ab"]
-    for node in nodes:
-        node.status.capacity["nvidia.com/gpu"] = node.status.allocatable["nvidia.com/gpu"] = Quantity("2")
+    for each in nodes:
+        each.status.capacity["nvidia.com/gpu"] = each.status.allocatable["nvidia.com/gpu"] = Quantity("2")
     limiter = ResourceLimiter(max={"nvidia-tesla-k80": 10})
     assert left_limits(limiter, [], {}, nodes, "gpu") == {"nvidia-tesla-k80": 6}
 
