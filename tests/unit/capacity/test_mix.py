@@ -293,6 +293,12 @@ def test_what_cannot_be_meant_has_a_name(offers: list[Offer], options: dict[str,
         mix(kscale.load(pods(2)), offers, options=MixOptions(**options))
 
 
+def test_as_many_types_as_have_a_minimum_may_be_there() -> None:
+    offers = [offer(name, 1, 1, 1.0, least=1) for name in "xy"]
+    plan = mix(kscale.load(pods(2)), offers, options=MixOptions(max_types=2))
+    assert plan.offers == {"x": 1, "y": 1}
+
+
 def test_costs_beyond_int64_are_exact() -> None:
     """10,000 nodes at the highest price; and a bin that holds as many small ones, each at the highest price."""
     dearest = 1_000_000 * MONEY

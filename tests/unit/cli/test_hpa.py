@@ -99,6 +99,7 @@ def test_pods_that_do_not_count_are_named(tmp_path: Path) -> None:
     (tmp_path / "few.json").write_text(json.dumps(listed), encoding="utf-8")
     out = kscale("explain", "hpa", "shop/web", "-f", str(DATA / "cluster.yaml"), "-f", str(tmp_path / "few.json"))
     assert "pods that are not ready, not measured or not counted" in out.stdout
+    assert re.search(r"METRIC +GROUP +COUNT +PODS\n", out.stdout)
     assert re.search(r"cpu +missing +2 +web-1, web-2", out.stdout)
 
 
