@@ -20,6 +20,8 @@ from unit.drivers.vpa_world import SERVED
 __all__ = ["Campaign"]
 
 _WORK: float = 60.0
+_START: float = 240.0
+"""Seconds for five programs that start at once to do their first work."""
 _FAULT: float = 4.0
 _COMMANDS: float = 60.0
 _ROOM: int = 192 << 20
@@ -94,7 +96,7 @@ class Campaign:
         self.met = Counter(self.server.hits)
         self.server.end()
         if not scenario.harmless:
-            await self.check(outcomes)
+            await self.check(outcomes, _START if scenario.start else _WORK)
         for command in commands:
             outcomes[command.name] = await command.outcome(self._seconds(_WORK))
         await self._mend(outcomes)
@@ -114,11 +116,11 @@ class Campaign:
         if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
             print(f"        met by {dict(self.server.hits)}", flush=True)
 
-    async def check(self, outcomes: dict[str, str]) -> None:
+    async def check(self, outcomes: dict[str, str], seconds: float = _WORK) -> None:
         """All programs are given work at once."""
 
         async def of(program: Process) -> None:
-            done = await self.cluster.work(program, self._seconds(_WORK))
+            done = await self.cluster.work(program, self._seconds(seconds))
             outcomes[program.name] = "ok" if done else "stuck" if program.alive else f"ended ({program.status})"
 
         measuring = asyncio.create_task(self._measuring())
@@ -155,7 +157,7 @@ class Campaign:
         if not healthy:
             return
         outcomes: dict[str, str] = {}
-        await self.check(outcomes)
+        await self.check(outcomes, _START)
         for name, outcome in outcomes.items():
             if outcome != "ok":
                 raise RuntimeError(f"{name} does nothing on a good server: {outcome}\n{self.programs[name].said()}")
