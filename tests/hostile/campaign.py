@@ -41,6 +41,7 @@ class Campaign:
         self.met: Counter[str] = Counter()
         self.url = ""  # of another way to the server
         self.ca: Path | None = None
+        self.more_flags: tuple[str, ...] = ()
         self._number = 0
         self.clock = directory / "ahead"
 
@@ -153,7 +154,9 @@ class Campaign:
         for name in names:
             if name in self.programs:
                 self.programs[name].end()
-            self.programs[name] = Process(name, self.url or self.server.url, self.directory, self.clock, self.ca)
+            self.programs[name] = Process(
+                name, self.url or self.server.url, self.directory, self.clock, self.ca, self.more_flags
+            )
         if not healthy:
             return
         outcomes: dict[str, str] = {}
