@@ -40,6 +40,6 @@ with tempfile.TemporaryDirectory(prefix="hostile") as folder:
     if given.soak:
         sys.exit(asyncio.run(soak(Path(folder), minutes=given.minutes, seed=given.seed, scale=scale)))
     if given.client:
-        sys.exit(asyncio.run(attack_all(Path(folder), scale=scale, only=given.only)))
+        sys.exit(asyncio.run(attack_all(Path(folder), scale=scale, only=given.only, smoke=given.smoke)))
     chosen = [each for each in SCENARIOS if given.only in each.name and (each.smoke or not given.smoke)]
     sys.exit(asyncio.run(Campaign(Path(folder), scale, commands=not given.without_commands).run(chosen)))

@@ -209,8 +209,12 @@ GRPC: Final[dict[str, Attack]] = {
 }  # fmt: skip
 
 
-async def attack_all(directory: Path, *, scale: float, only: str = "") -> int:
-    """Run all attacks; returns the exit status."""
+SMOKE: Final = {"slow headers", "a body without end", "half closed", "connections that send nothing", "frames of noise"}
+"""Attacks of the short run."""
+
+
+async def attack_all(directory: Path, *, scale: float, only: str = "", smoke: bool = False) -> int:
+    """Run all attacks, or those of the short run; returns the exit status."""
     campaign = Campaign(directory, scale)
     api = Api(SystemClock(), resources=SERVED)
     campaign.cluster, campaign.more_flags = Cluster(api), LIMITS
@@ -225,7 +229,7 @@ async def attack_all(directory: Path, *, scale: float, only: str = "") -> int:
                 await _answered(port, 60 * scale)
                 port.files, port.memory = port.holds()
             for name, attack, chosen in _attacks(ports):
-                if only not in name:
+                if only not in name or (smoke and name.partition(": ")[2] not in SMOKE):
                     continue
                 begin = time.monotonic()
                 outcomes = await asyncio.gather(*(_attacked(port, attack, scale) for port in chosen))
