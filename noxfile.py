@@ -179,7 +179,10 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def hostile(session: nox.Session) -> None:
-    """All programs against an API server that misbehaves; `-- --smoke`: one scenario of each kind, `-- --only TEXT`."""
+    """All programs against an API server that misbehaves; `-- --client`: clients of their ports that do.
+
+    `-- --smoke`: one scenario of each kind; `-- --only TEXT`: those with it in their name.
+    """
     run(session, "python", "tests/hostile", *session.posargs)
 
 
