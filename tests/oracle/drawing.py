@@ -289,7 +289,8 @@ def requests(random: Random, features: frozenset[str]) -> Json:
     sometimes(random, wanted, "ephemeral-storage", pick(_MEMORY), 8)
     sometimes(random, wanted, EXTENDED, pick(_COUNT), 8)
     sometimes(random, wanted, "hugepages-2Mi", pick(("2Mi", "4Mi")), 20)
-    sometimes(random, wanted, "example.com/unknown", pick(_COUNT), 30)
+    if "dra" not in features:  # where upstream's DynamicResources repeats what NodeResourcesFit says, in other words
+        sometimes(random, wanted, "example.com/unknown", pick(_COUNT), 30)
     if "huge" in features:
         sometimes(random, wanted, random.choice(("cpu", "memory", EXTENDED)), pick(_HUGE), 3)
     return wanted

@@ -35,7 +35,7 @@ def _features(random: Random, names: tuple[str, ...]) -> frozenset[str]:
     chosen = set(names if kind < 0.05 else random.sample(names, random.choice((1, 1, 2, 2, 3))))
     if chance(random, 6):
         chosen.add("plain")
-    if chance(random, 12):
+    if chance(random, 12) and "dra" not in chosen:
         chosen.add("huge")
     return frozenset(chosen)
 

@@ -65,7 +65,7 @@ type fitAnswer struct {
 // answerFit tells of every node whether a pod fits, which Filter plug-in refuses it first, and which do.
 func answerFit(input json.RawMessage) (any, error) {
 	var question schedulerQuestion
-	if err := decodeStrictly(input, &question); err != nil {
+	if err := json.Unmarshal(input, &question); err != nil {
 		return nil, err
 	}
 	cluster, err := newCluster(&question)
@@ -247,7 +247,7 @@ type scoresAnswer struct {
 // answerScores tells what each Score plug-in gives the nodes on which a pod fits, before weights, and the weighted sum.
 func answerScores(input json.RawMessage) (any, error) {
 	var question schedulerQuestion
-	if err := decodeStrictly(input, &question); err != nil {
+	if err := json.Unmarshal(input, &question); err != nil {
 		return nil, err
 	}
 	cluster, err := newCluster(&question)
