@@ -216,7 +216,7 @@ def small_example(difference: Difference, kind: Kind, oracle: Oracle, seconds: f
     """Return a difference whose input is smaller, and which differs in the same place."""
     last: dict[str, Difference] = {}
 
-    def differs(inputs: Sequence[Json]) -> list[bool]:
+    def differs(inputs: Sequence[Any]) -> list[bool]:
         verdicts = []
         for given, reply in zip(inputs, oracle.ask([(kind.name, given) for given in inputs]), strict=True):
             verdict = None

@@ -367,7 +367,14 @@ def pod(random: Random, name: str, features: frozenset[str], *, eager: bool = Fa
     if "taints" in features:
         sometimes(random, spec, "tolerations", lambda r: some(r, toleration, 1, 3), 2)
     if "node-affinity" in features:
-        selectors = ({}, {ZONE: "z1"}, {"rack": "r1"}, {"disk": ""}, {"rack": "not valid!"}, {HOSTNAME: "n0"})
+        selectors: tuple[Json, ...] = (
+            {},
+            {ZONE: "z1"},
+            {"rack": "r1"},
+            {"disk": ""},
+            {"rack": "not valid!"},
+            {HOSTNAME: "n0"},
+        )
         sometimes(random, spec, "nodeSelector", pick(selectors), 4)
         if chance(random, 2 if eager else 5):
             terms = some(random, node_term, 0 if chance(random, 20) else 1, 2)
@@ -564,12 +571,12 @@ def _drivers(random: Random, node_names: Sequence[str]) -> list[Json]:
         spec = {"preventPodSchedulingIfMissing": chance(random, 2), "storageCapacity": chance(random, 2)}
         objects.append({"apiVersion": _STORAGE, "kind": "CSIDriver", "metadata": {"name": CSI_DRIVER}, "spec": spec})
     if chance(random, 4):
-        spec = {
+        attached: Json = {
             "attacher": CSI_DRIVER,
             "nodeName": random.choice(node_names),
             "source": {"persistentVolumeName": f"pv-{random.randint(0, 3)}"},
         }
-        attachment = {"apiVersion": _STORAGE, "kind": "VolumeAttachment", "metadata": {"name": "va"}, "spec": spec}
+        attachment = {"apiVersion": _STORAGE, "kind": "VolumeAttachment", "metadata": {"name": "va"}, "spec": attached}
         objects.append({**attachment, "status": {"attached": True}})
     return objects
 
@@ -587,7 +594,7 @@ def _rooms(random: Random) -> list[Json]:
     for index in range(random.randint(0, 3)):
         room: Json = {"storageClassName": "wait", "capacity": random.choice(("2Gi", "7Gi", "10Gi", "100G"))}
         sometimes(random, room, "maximumVolumeSize", pick(("2Gi", "7Gi")), 4)
-        topologies = ({}, {"matchLabels": {ZONE: "z1"}}, {"matchLabels": {ZONE: "z2"}}, None)
+        topologies: tuple[Json | None, ...] = ({}, {"matchLabels": {ZONE: "z1"}}, {"matchLabels": {ZONE: "z2"}}, None)
         topology = random.choice(topologies)
         if topology is not None:
             room["nodeTopology"] = topology

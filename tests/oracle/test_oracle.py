@@ -113,7 +113,7 @@ def test_a_difference_is_made_small_and_written_as_a_recorded_answer(tmp_path: P
 
 
 def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cases = [
+    cases: list[dict[str, Any]] = [
         {"name": "same", "input": {"text": "1"}, "want": {"error": "1"}},
         {"name": "other", "input": {"text": "2"}, "want": {"error": "before"}},
         {"name": "drawn", "input": {"text": "3"}, "want": None},

@@ -48,7 +48,7 @@ def _size(text: str) -> int:
 
 
 def _too_long(limit: int, unit: str = "bytes") -> str:
-    """Return upstream's text. Labels are measured in bytes, names of objects in "characters", which are bytes as well."""
+    """Return upstream's text. It counts bytes either way; for names of objects it calls them characters."""
     return f"must be no more than {limit} {unit}"
 
 

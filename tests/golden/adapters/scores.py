@@ -12,16 +12,8 @@ def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
     options = given.get("options", {})
     snapshot = world(given["objects"], options)
-    scores = kscale.ScoreOptions(
-        **{
-            name: tuple(map(tuple, value))
-            if name.endswith("shape")
-            else tuple(value)
-            if isinstance(value, list)
-            else value
-            for name, value in options.get("scores", {}).items()
-        }
-    )
+    chosen: dict[str, Any] = {name: _as_option(value) for name, value in options.get("scores", {}).items()}
+    scores = kscale.ScoreOptions(**chosen)
     result = kscale.node_scores(snapshot, decoded(given["pod"]), scores=scores, profile=profile_of(options))
     if want["error"]:
         assert (result.nodes, result.by_plugin, result.total) == (want["nodes"], {}, [])
@@ -30,3 +22,7 @@ def check(case: dict[str, Any]) -> None:
     want["by_plugin"] = {name: scores for name, scores in want["by_plugin"].items() if any(scores)}
     got = {"error": "", "nodes": result.nodes, "by_plugin": by_plugin, "total": result.total}
     assert got == want
+
+
+def _as_option(value: Any) -> Any:
+    return tuple(map(_as_option, value)) if isinstance(value, list) else value
