@@ -45,7 +45,7 @@ import (
 )
 
 func init() {
-	kinds["hpa-reconcile"] = hpaReconcile
+	register("hpa-reconcile", hpaReconcile)
 }
 
 type reconcileInput struct {

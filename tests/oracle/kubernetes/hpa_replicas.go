@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	kinds["replicas"] = replicas
+	register("replicas", replicas)
 }
 
 type replicasInput struct {

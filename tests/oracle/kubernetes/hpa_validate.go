@@ -22,7 +22,7 @@ import (
 )
 
 func init() {
-	kinds["hpa-validate"] = hpaValidate
+	register("hpa-validate", hpaValidate)
 }
 
 type validateInput struct {
