@@ -276,7 +276,7 @@ func runSteps(in reconcileInput, stored *autoscalingv2.HorizontalPodAutoscaler, 
 	go w.controller.Run(ctx, 1)
 	synctest.Wait()
 
-	key := stored.Namespace + "/" + stored.Name
+	key := cache.ObjectName{Namespace: stored.Namespace, Name: stored.Name}.String()
 	create := func() {
 		w.hpa = stored.DeepCopy()
 		w.hpa.ResourceVersion = strconv.FormatInt(w.version, 10)
