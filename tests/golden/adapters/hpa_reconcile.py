@@ -1,4 +1,4 @@
-"""``hpa-reconcile``: several reconciles of one HPA with its history kept. Leaves out nothing."""
+"""``hpa-reconcile``: several reconciles of one HPA with its history kept. Compares selectors in calls by value."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class World:
     def _metric(self, query: GetMetric) -> Any:
         errors = self.metrics.get("errors") or {}
         if query.api == "resource":
-            self.calls.append(f"resource {query.namespace} pods selector={query.selector}")
+            self.calls.append(f"resource {query.namespace} pods selector={parse_selector(query.selector)}")
             return self._list(errors.get("resource"), self.metrics.get("resource"), PodMetricsList)
         if query.api == "external":
             self.calls.append(
@@ -120,7 +120,7 @@ class World:
         where = query.namespace or "root"
         if not query.name:
             self.calls.append(
-                f"custom {where} objects {query.kind} selector={query.selector} "
+                f"custom {where} objects {query.kind} selector={parse_selector(query.selector)} "
                 f"metric={query.metric} metricSelector={query.metric_selector}"
             )
             found = (self.metrics.get("pods") or {}).get(query.metric)

@@ -496,12 +496,18 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     return places
 
 
-def _damage(random: Random, document: Json) -> None:
-    """Change some place of an object so that it may be refused."""
-    places = [(where, key) for where, key in _places(document) if key not in ("apiVersion", "kind") or _maybe(random, 0.1)]
-    where, key = random.choice(places)
+def _damage(random: Random, document: Json, *, old: bool) -> None:
+    """Change some place of an object so that it may be refused.
+
+    An object without a version or a kind is refused by the decoder, in a text that repeats the whole object. In an
+    update, the name and the namespace stand in the path of the request, too.
+    """
+    parts = {"spec": document["spec"]} if old else {"spec": document["spec"], "metadata": document["metadata"]}
+    where, key = random.choice(_places(parts))
     kind = random.random()
-    if kind < 0.3:
+    if where is parts:
+        document[key] = {}
+    elif kind < 0.3:
         del where[key]
     elif kind < 0.45 and isinstance(where[key], str):
         where[key] = random.choice(_ODD_TEXTS)
@@ -509,7 +515,7 @@ def _damage(random: Random, document: Json) -> None:
         where[key] = random.choice((0, -1, -5, 101, 3601, 1801, 1800, 2**31 - 1))
     elif kind < 0.75 and isinstance(where, list):
         where.append(where[key])
-    elif isinstance(where[key], dict | list):
+    elif isinstance(where[key], dict | list) and key != "matchLabels":  # an empty map of labels is printed, or not
         where[key] = type(where[key])()
     else:
         typed = [value for value in _ODD_VALUES if value is None or type(value) is type(where[key])]
@@ -556,7 +562,7 @@ def draw_validate(random: Random) -> Json:
     if _maybe(random, 0.3):
         given["gates"] = {"HPAScaleToZero": False}
     for _ in range(random.choice((0, 0, 1, 1, 1, 2))):
-        _damage(random, document)
+        _damage(random, document, old="old_object" in given)
     return given
 
 

@@ -304,6 +304,7 @@ func runSteps(in reconcileInput, stored *autoscalingv2.HorizontalPodAutoscaler, 
 		if step.HPADeleted {
 			deleted := w.hpa
 			w.hpa = nil
+			w.handlers.OnDelete(deleted)
 			w.handlers.OnAdd(deleted, false) // puts the key into the queue
 			synctest.Wait()
 			w.handlers.OnDelete(deleted)

@@ -102,11 +102,16 @@ func (o *validateOutput) fill(in validateInput) error {
 		if err != nil {
 			return err
 		}
+		var strategy rest.RESTUpdateStrategy = horizontalpodautoscaler.Strategy
 		if in.Subresource == "status" {
-			list = rest.ValidateUpdate(ctx, hpa, old, horizontalpodautoscaler.StatusStrategy)
-		} else {
-			list = rest.ValidateUpdate(ctx, hpa, old, horizontalpodautoscaler.Strategy)
+			strategy = horizontalpodautoscaler.StatusStrategy
 		}
+		if hpa.ResourceVersion == "" {
+			hpa.ResourceVersion = old.ResourceVersion // the store's part of an unconditional update
+		}
+		// It prepares the object, and validates it; its error has no list.
+		_ = rest.BeforeUpdate(strategy, ctx, hpa, old)
+		list = rest.ValidateUpdate(ctx, hpa, old, strategy)
 	}
 	o.setErrors(list)
 	if len(list) > 0 || in.Subresource == "status" {
