@@ -372,6 +372,22 @@ def _errors(random: Random) -> Json:
     return errors
 
 
+_WINDOWS = (0, 1, 15, 30, 60, 300)
+"""Every period and window that a behaviour can have, in seconds."""
+
+
+def _off_the_edges(now: int, given: Json) -> int:
+    """Return a time at which no window ends on an earlier step or event.
+
+    A write that is retried takes upstream some milliseconds, which decide at the very edge of a window.
+    """
+    state = given.get("state") or {}
+    earlier = {each["time"] for events in state.values() for each in events} | {step["now"] for step in given["steps"]}
+    while any(_time(now - window) in earlier for window in _WINDOWS):
+        now += 1
+    return now
+
+
 def _others(random: Random) -> list[Json]:
     names = random.sample(("alpha", "beta", "zeta"), random.randint(0, 3))
     return [
@@ -454,6 +470,9 @@ def draw_reconcile(random: Random) -> Json:
         given["other_hpas"] = _others(random)
     current = random.choice((0, 1, 1, 2, 3, 3, 5, 8, 12))
     for number in range(random.choice((1, 1, 2, 2, 3))):
+        errors = _errors(random) if _maybe(random, 0.12) else {}
+        if "scale_update" in errors:
+            now = _off_the_edges(now, given)
         step: Json = {"now": _time(now)}
         if number and _maybe(random, 0.1):
             spec = _spec(random)
@@ -472,8 +491,8 @@ def draw_reconcile(random: Random) -> Json:
         }
         step["pods"] = pods
         step["metrics"] = _step_metrics(random, spec, pods, now)
-        if _maybe(random, 0.12):
-            step["errors"] = _errors(random)
+        if errors:
+            step["errors"] = errors
         given["steps"].append(step)
         now += random.choice((1, 15, 15, 30, 59, 60, 61, 299, 300, 301))
         current = random.choice((current, current, current + 1, max(0, current - 1), random.randint(0, 10)))

@@ -685,7 +685,13 @@ func (h hpas) UpdateStatus(_ context.Context, hpa *autoscalingv2.HorizontalPodAu
 	edited := h.w.hpa.DeepCopy()
 	edited.Status = *hpa.Status.DeepCopy()
 	for i := range edited.Status.Conditions {
-		edited.Status.Conditions[i].Message = h.w.nameAmbiguous(edited.Status.Conditions[i].Message)
+		message := &edited.Status.Conditions[i].Message
+		stored := slices.ContainsFunc(h.w.hpa.Status.Conditions, func(each autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+			return each.Message == *message
+		})
+		if !stored {
+			*message = h.w.nameAmbiguous(*message)
+		}
 	}
 	if apiequality.Semantic.DeepEqual(edited.Status, h.w.hpa.Status) {
 		return h.w.hpa, nil // only the order of the HPAs in a text was another
