@@ -114,7 +114,7 @@ def _metric_selector(random: Random) -> Json:
             {},
             {"matchLabels": {"verb": "GET"}},
             {"matchExpressions": [{"key": "topic", "operator": "In", "values": ["b", "a"]}]},
-            {"matchLabels": {"b": "1", "a": "2"}, "matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]},
+            {"matchLabels": {"verb": "1"}, "matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]},
             {"matchExpressions": [{"key": "x", "operator": "Around"}]},
             {"matchLabels": {"verb": "not valid"}},
         )
@@ -522,7 +522,8 @@ def _damage(random: Random, document: Json, *, old: bool) -> None:
     update, the name and the namespace stand in the path of the request, too.
     """
     parts = {"spec": document["spec"]} if old else {"spec": document["spec"], "metadata": document["metadata"]}
-    where, key = random.choice(_places(parts))
+    # An empty map of labels is printed, or not.
+    where, key = random.choice([each for each in _places(parts) if each[1] not in ("verb", "matchLabels")])
     kind = random.random()
     if where is parts:
         document[key] = {}
@@ -534,7 +535,7 @@ def _damage(random: Random, document: Json, *, old: bool) -> None:
         where[key] = random.choice((0, -1, -5, 101, 3601, 1801, 1800, 2**31 - 1))
     elif kind < 0.75 and isinstance(where, list):
         where.append(where[key])
-    elif isinstance(where[key], dict | list) and key != "matchLabels":  # an empty map of labels is printed, or not
+    elif isinstance(where[key], dict | list):
         where[key] = type(where[key])()
     else:
         typed = [value for value in _ODD_VALUES if value is None or type(value) is type(where[key])]

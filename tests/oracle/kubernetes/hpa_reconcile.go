@@ -217,6 +217,8 @@ type hpaWorld struct {
 	processing string
 	// observed: the reconcile of this step has ended.
 	observed bool
+	// checked: the reconcile of this step has looked for pods that other HPAs select, too. A text about them is new then.
+	checked bool
 }
 
 // retries is longer than upstream waits in all between the attempts of one write of the scale.
@@ -298,7 +300,7 @@ func runSteps(in reconcileInput, stored *autoscalingv2.HorizontalPodAutoscaler, 
 			others = *step.OtherHPAs
 		}
 		w.register(others)
-		w.step, w.observed = step, false
+		w.step, w.observed, w.checked = step, false, false
 		w.out = &stepOutput{Events: []eventOutput{}, MetricResults: []metricResult{}, MetricCalls: []string{}, Action: "none", ErrorClass: "none"}
 		status := &w.hpa.Status
 		if step.HPADeleted {
@@ -660,6 +662,7 @@ func (p worldPods) Pods(namespace string) corelisters.PodNamespaceLister {
 
 func (p worldPods) List(selector labels.Selector) ([]*corev1.Pod, error) {
 	pods := listedPods{pods: p.w.step.Pods, namespace: p.namespace}
+	p.w.checked = true
 	if p.w.step.Errors.Pods != nil {
 		pods.err = errors.New(*p.w.step.Errors.Pods)
 	}
@@ -685,11 +688,7 @@ func (h hpas) UpdateStatus(_ context.Context, hpa *autoscalingv2.HorizontalPodAu
 	edited := h.w.hpa.DeepCopy()
 	edited.Status = *hpa.Status.DeepCopy()
 	for i := range edited.Status.Conditions {
-		message := &edited.Status.Conditions[i].Message
-		stored := slices.ContainsFunc(h.w.hpa.Status.Conditions, func(each autoscalingv2.HorizontalPodAutoscalerCondition) bool {
-			return each.Message == *message
-		})
-		if !stored {
+		if message := &edited.Status.Conditions[i].Message; h.w.checked {
 			*message = h.w.nameAmbiguous(*message)
 		}
 	}
