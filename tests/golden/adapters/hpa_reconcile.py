@@ -91,7 +91,8 @@ class World:
             if failed is None:
                 self.version += 1
                 assert isinstance(action.object, HorizontalPodAutoscaler)
-                self.status = action.object.status
+                # A server reads what it is sent, and prints quantities in its own way.
+                self.status = from_dict(to_dict(action.object.status), HorizontalPodAutoscalerStatus)
             return failed or str(self.version)
         assert isinstance(action, GetMetric)
         return self._metric(action)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["KINDS"]
 
 Json = dict[str, Any]
 
-_START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc)
+_START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 _NAMESPACE = "shop"
 
 
@@ -33,9 +33,7 @@ _MEMORY = ("128Mi", "64Mi", "1Gi", "100M", "0")
 
 def _requests(random: Random) -> Json:
     return {
-        name: random.choice(values)
-        for name, values in (("cpu", _CPU), ("memory", _MEMORY))
-        if not _maybe(random, 0.04)
+        name: random.choice(values) for name, values in (("cpu", _CPU), ("memory", _MEMORY)) if not _maybe(random, 0.04)
     }
 
 
@@ -82,7 +80,9 @@ def _milli(random: Random, target: int) -> int:
     """Return a value near to where a decision changes, or anywhere."""
     kind = random.random()
     if kind < 0.6:
-        return int(target * random.choice((0.5, 0.89, 0.9, 0.91, 1.0, 1.09, 1.1, 1.11, 1.5, 2.0))) + random.randint(-1, 1)
+        return int(target * random.choice((0.5, 0.89, 0.9, 0.91, 1.0, 1.09, 1.1, 1.11, 1.5, 2.0))) + random.randint(
+            -1, 1
+        )
     if kind < 0.95:
         return random.randint(0, max(1, target * 4))
     return random.choice((0, -1, -target, 2**53 + 1, 2**62, 2**63 - 1))
@@ -362,7 +362,9 @@ def _errors(random: Random) -> Json:
     if _maybe(random, 0.3):
         errors["scale_get"] = random.choice((failure, {"reason": "NotFound", "message": 'deployments "web" not found'}))
     if _maybe(random, 0.4):
-        errors["scale_update"] = [random.choice((conflict, conflict, failure, None)) for _ in range(random.randint(1, 6))]
+        errors["scale_update"] = [
+            random.choice((conflict, conflict, failure, None)) for _ in range(random.randint(1, 6))
+        ]
     if _maybe(random, 0.2):
         errors["scale_reget"] = failure
     if _maybe(random, 0.3):
@@ -511,7 +513,8 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         places.append((value, key))
-        places.extend(_places(item))
+        if key != "selector":  # whether its empty fields are printed depends on the field
+            places.extend(_places(item))
     return places
 
 
@@ -522,8 +525,7 @@ def _damage(random: Random, document: Json, *, old: bool) -> None:
     update, the name and the namespace stand in the path of the request, too.
     """
     parts = {"spec": document["spec"]} if old else {"spec": document["spec"], "metadata": document["metadata"]}
-    # An empty map of labels is printed, or not.
-    where, key = random.choice([each for each in _places(parts) if each[1] not in ("verb", "matchLabels")])
+    where, key = random.choice(_places(parts))
     kind = random.random()
     if where is parts:
         document[key] = {}
@@ -578,7 +580,10 @@ def draw_validate(random: Random) -> Json:
         given["old_object"] = old
         if _maybe(random, 0.2):
             given["subresource"] = "status"
-            document["status"] = {"currentReplicas": random.choice((0, 1, -1)), "desiredReplicas": random.choice((0, 2, -3))}
+            document["status"] = {
+                "currentReplicas": random.choice((0, 1, -1)),
+                "desiredReplicas": random.choice((0, 2, -3)),
+            }
     if _maybe(random, 0.3):
         given["gates"] = {"HPAScaleToZero": False}
     for _ in range(random.choice((0, 0, 1, 1, 1, 2))):
