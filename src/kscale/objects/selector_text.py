@@ -101,7 +101,7 @@ class _Parser:
         if kind != _WORD:
             raise SelectorError(f"found '{key}', expected: identifier")
         if wrong := qualified_name_errors(key):
-            raise SelectorError(f"key: Invalid value: {go_quote(key)}: {'; '.join(wrong)}")
+            raise SelectorError(f"<nil>: Invalid value: {go_quote(key)}: {'; '.join(wrong)}")  # upstream names no field
         if absent:
             return requirement(key, "!")
         if self.peek()[0] in (_END, ","):

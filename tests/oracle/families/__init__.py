@@ -23,7 +23,7 @@ class Kind:
 
     ``name`` is the kind of the recorded answers in ``tests/golden``, whose adapter compares. ``draw`` returns an input
     that depends on nothing but the random numbers that it takes. ``weight`` is the share of cases in a campaign of
-    several kinds.
+    several kinds. ``fixed``: keys of objects that are left alone when a case is made small.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Kind:
     draw: Callable[[Random], Json]
     program: Literal["kubernetes", "vpa"] = "kubernetes"
     weight: int = 1
+    fixed: frozenset[str] = frozenset()
 
     @property
     def adapter(self) -> ModuleType:

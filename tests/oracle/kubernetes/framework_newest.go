@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	"k8s.io/kubernetes/pkg/features"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
@@ -31,4 +33,11 @@ func optionsOfMinor(factory *staticInformers, snapshot *internalcache.Snapshot) 
 		frameworkruntime.WithSharedCSIManager(csi),
 		frameworkruntime.WithMutableSnapshotLister(snapshot),
 	}
+}
+
+// newCache returns an empty cache of kube-scheduler.
+func newCache(ctx context.Context) internalcache.Cache {
+	workload := utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload)
+	composite := utilfeature.DefaultFeatureGate.Enabled(features.CompositePodGroup)
+	return internalcache.New(ctx, nil, workload, composite)
 }
