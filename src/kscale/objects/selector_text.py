@@ -128,7 +128,7 @@ class _Parser:
         kind, first = self.peek()
         if kind == ")":
             self.take()
-            return set()
+            return {""}
         if kind not in (_WORD, ","):
             raise SelectorError(f"found '{first}', expected: ',', ')' or identifier")
         values = self.value_list()
@@ -153,7 +153,6 @@ class _Parser:
                 if following == ")":
                     return values | {""}
                 if following == ",":
-                    self.take()
                     values.add("")
             else:
                 raise SelectorError(f"found '{text}', expected: ',', or identifier")
