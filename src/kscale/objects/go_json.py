@@ -87,8 +87,8 @@ def _number_end(text: str) -> int:
     # What the pattern left over may be the start of a fraction or an exponent that then breaks off.
     for pattern, context in (
         (r"-", "in numeric literal"),
-        (r"-?[0-9]+\.", "after decimal point in numeric literal"),
-        (r"-?[0-9]+(?:\.[0-9]+)?[eE][+-]?", "in exponent of numeric literal"),
+        (r"-?(?:0|[1-9][0-9]*)\.", "after decimal point in numeric literal"),
+        (r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?[eE][+-]?", "in exponent of numeric literal"),
     ):
         broken = re.match(pattern, text)
         if broken and broken.end() > end - (match is None):

@@ -134,11 +134,24 @@ def draw_scores(random: Random) -> Json:
     return {"objects": objects, "pod": drawing.pod(random, "new", features, eager=True), "options": options}
 
 
+def _without_debug(answer: Json) -> Json:
+    """Return an answer of the kind ``fit`` without debug information, which ends messages."""
+    nodes = {name: _verdict_without_debug(verdict) for name, verdict in answer["nodes"].items()}
+    return {**answer, "nodes": nodes, "any_node": _verdict_without_debug(answer["any_node"])}
+
+
+def _verdict_without_debug(verdict: Json) -> Json:
+    rest = {key: value for key, value in verdict.items() if key != "debug"}
+    if "message" in rest:
+        rest["message"] = rest["message"].split("; debugInfo=", maxsplit=1)[0]
+    return rest
+
+
 _FIXED = frozenset(
     {"pod", "options", "apiVersion", "kind", "metadata", "name", "namespace", "operator", "key", "containers"}
 )
 
 KINDS = (
-    Kind("fit", "scheduler", draw_fit, weight=3, fixed=_FIXED),
+    Kind("fit", "scheduler", draw_fit, weight=3, fixed=_FIXED, comparable=_without_debug),
     Kind("scores", "scheduler", draw_scores, weight=2, fixed=_FIXED),
 )
