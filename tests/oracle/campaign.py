@@ -22,7 +22,7 @@ from oracle.families import Kind, find_kinds
 from oracle.process import Oracle, OracleError
 from oracle.shrinking import shrink
 
-__all__ = ["Campaign", "Difference", "Report", "compare", "write_reproducer"]
+__all__ = ["Campaign", "Difference", "Report", "compare", "input_of", "small_example", "write_reproducer"]
 
 Json = dict[str, Any]
 
@@ -208,11 +208,12 @@ class Campaign:
             oracles = {name: stack.enter_context(Oracle(path)) for name, path in self.programs.items()}
             for difference in list(report.examples.values())[:_SHRUNK]:
                 kind = by_name[difference.kind]
-                results.append(_shrunk(difference, kind, oracles[kind.program], seconds))
+                results.append(small_example(difference, kind, oracles[kind.program], seconds))
         return results
 
 
-def _shrunk(difference: Difference, kind: Kind, oracle: Oracle, seconds: float) -> Difference:
+def small_example(difference: Difference, kind: Kind, oracle: Oracle, seconds: float) -> Difference:
+    """Return a difference whose input is smaller, and which differs in the same place."""
     last: dict[str, Difference] = {}
 
     def differs(inputs: Sequence[Json]) -> list[bool]:

@@ -39,6 +39,9 @@ class Kind:
     fixed: frozenset[str] = frozenset()
     comparable: Callable[[Any], Any] = _unchanged
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def adapter(self) -> ModuleType:
         """The module in ``tests/golden/adapters`` that calls kscale and compares."""
