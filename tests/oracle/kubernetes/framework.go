@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -343,18 +345,29 @@ func newSnapshot(pods []*v1.Pod, nodes []*v1.Node) (*internalcache.Snapshot, err
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	cache := newCache(ctx)
+	state := newCache(ctx)
 	for _, node := range nodes {
-		cache.AddNode(logger, node)
+		state.AddNode(logger, node)
 	}
 	for _, pod := range pods {
 		if pod.UID == "" {
 			pod.UID = types.UID(pod.Namespace + "/" + pod.Name) // the cache knows pods by it
 		}
-		if err := cache.AddPod(logger, pod); err != nil {
+		if err := state.AddPod(logger, pod); err != nil {
 			return nil, err
 		}
 	}
 	snapshot := internalcache.NewEmptySnapshot()
-	return snapshot, cache.UpdateSnapshot(logger, snapshot)
+	return snapshot, state.UpdateSnapshot(logger, snapshot)
+}
+
+// newDRAManager returns upstream's manager of claims, which learns of device classes from events.
+func newDRAManager(ctx context.Context, claims *assumecache.AssumeCache, tracker *resourceslicetracker.Tracker, factory *staticInformers) *dynamicresources.DefaultDRAManager {
+	manager := dynamicresources.NewDRAManager(ctx, claims, tracker, factory)
+	if extendedResources() {
+		if resolver, ok := manager.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache); ok {
+			_, _ = factory.byKind["DeviceClass"].AddEventHandler(cache.ResourceEventHandler(resolver))
+		}
+	}
+	return manager
 }
