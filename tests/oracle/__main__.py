@@ -14,8 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from go_programs import required_version
-from oracle.build import VPA, build_kubernetes, build_vpa, default_version
+from oracle.build import build_programs, default_version, upstream_of
 from oracle.campaign import Campaign, write_reproducer
 from oracle.families import find_kinds
 
@@ -44,14 +43,8 @@ def main() -> int:
     if not chosen:
         parser.error("no kind belongs to the family")
     version = options.kubernetes or default_version()
-    used = {kind.program for kind in chosen}
-    programs = {}
-    upstream = {}
-    if "kubernetes" in used:
-        programs["kubernetes"], upstream["kubernetes"] = build_kubernetes(version), f"kubernetes {version}"
-    if "vpa" in used:
-        module = "k8s.io/autoscaler/vertical-pod-autoscaler"
-        programs["vpa"], upstream["vpa"] = build_vpa(), f"{module} {required_version(VPA / 'go.mod', module)}"
+    programs = build_programs({kind.program for kind in chosen}, version)
+    upstream = {name: upstream_of(name, version) for name in programs}
     seed = random.SystemRandom().randrange(1, 10**6) if options.seed is None else options.seed
     cases = options.cases or (0 if options.minutes else 2000)
     print(f"seed {seed}, {', '.join(upstream.values())}, kinds {', '.join(kind.name for kind in chosen)}", flush=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from go_programs import BuildError, build_program, required_version
 
-__all__ = ["KUBERNETES", "VPA", "build_kubernetes", "build_vpa", "default_version", "versions"]
+__all__ = ["KUBERNETES", "VPA", "build_programs", "default_version", "upstream_of", "versions"]
 
 HERE = Path(__file__).parent
 KUBERNETES = HERE / "kubernetes"
 VPA = HERE / "vpa"
 _MODULE = "k8s.io/kubernetes"
+_VPA_MODULE = "k8s.io/autoscaler/vertical-pod-autoscaler"
 
 
 def default_version() -> str:
@@ -43,3 +45,16 @@ def build_kubernetes(version: str = "") -> Path:
 def build_vpa() -> Path:
     """Return the program that links the Vertical Pod Autoscaler."""
     return build_program(VPA, "oracle-vpa")
+
+
+def build_programs(names: Collection[str], version: str = "") -> dict[str, Path]:
+    """Return the oracle programs of these names (``kubernetes``, ``vpa``), built if they are not there."""
+    builders = {"kubernetes": lambda: build_kubernetes(version), "vpa": build_vpa}
+    return {name: builders[name]() for name in sorted(names)}
+
+
+def upstream_of(program: str, version: str = "") -> str:
+    """Return what an oracle program links, as recorded answers name it."""
+    if program == "kubernetes":
+        return f"kubernetes {version or default_version()}"
+    return f"vertical-pod-autoscaler {required_version(VPA / 'go.mod', _VPA_MODULE)}"

@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 import multiprocessing
+import re
 import time
 import traceback
 from collections import Counter
@@ -21,7 +22,7 @@ from oracle.families import Kind, find_kinds
 from oracle.process import Oracle, OracleError
 from oracle.shrinking import shrink
 
-__all__ = ["Campaign", "Difference", "Report", "compare", "write_reproducer"]
+__all__ = ["Campaign", "Difference", "Report", "compare", "input_of", "small_example", "write_reproducer"]
 
 Json = dict[str, Any]
 
@@ -70,20 +71,63 @@ def compare(kind: Kind, given: Json, want: Any) -> tuple[str, str] | None:
     try:
         kind.adapter.check(case)
     except Exception as error:  # noqa: BLE001 - an error of kscale is a difference, too
-        frames = list(traceback.walk_tb(error.__traceback__))
-        adapter = Path(str(kind.adapter.__file__))
-        lines = [line for frame, line in frames if frame.f_code.co_filename == str(adapter)]
-        variables = next(
-            (frame.f_locals for frame, _ in reversed(frames) if frame.f_code.co_filename == str(adapter)), {}
-        )
-        where = f"{type(error).__name__} at {adapter.name}:{lines[-1] if lines else 0}"
-        shown = {name: value for name, value in variables.items() if name in _SHOWN}
-        details = "\n".join([f"{error}"[:2000], *(f"  {name} = {value!r}"[:3000] for name, value in shown.items())])
-        return where, details
+        return _describe(error, str(kind.adapter.__file__))
     return None
 
 
-_SHOWN = ("got", "expected", "want", "every", "prefilter", "anywhere", "node")
+_COMPARED = (("got", "expected"), ("got", "want"), ("every", "expected.all"), ("prefilter", "want.prefilter"))
+"""Variables of an adapter that it compares: kscale's answer, and upstream's."""
+
+
+def _describe(error: Exception, adapter: str) -> tuple[str, str]:
+    """Return where an adapter failed, with the first thing that differs, and all that differs."""
+    frames = [
+        (frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == adapter
+    ]
+    if not frames or not isinstance(error, AssertionError):
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+        return where, "".join(traceback.format_exception(error))[-3000:]
+    frame, line = frames[-1]
+    differing: list[str] = []
+    other = ("got", "want") if "expected" in frame.f_locals else None
+    for ours, upstream in _COMPARED:
+        name, _, key = upstream.partition(".")
+        if ours in frame.f_locals and name in frame.f_locals and (ours, name) != other:
+            right = frame.f_locals[name]
+            right = right.get(key, []) if key else right
+            if ours == "got" and isinstance(right, dict):  # an adapter leaves out the rest
+                right = {name: right[name] for name in frame.f_locals[ours] if name in right}
+            differing += _differing(frame.f_locals[ours], right, "")
+        if differing:
+            break
+    shape = re.sub(r"\"[^\"]*\"|'[^']*'|-?\d+(\.\d+)?", "#", differing[0])[:200] if differing else ""
+    return f"{Path(adapter).name}:{line} {shape}", "\n".join([str(error), *differing[:10]])
+
+
+def _differing(ours: Any, upstream: Any, path: str) -> list[str]:
+    """Return a line for everything that differs between two answers."""
+    ours, upstream = _by_plugin(ours), _by_plugin(upstream)
+    if isinstance(ours, dict) and isinstance(upstream, dict):
+        keys = list(dict.fromkeys([*upstream, *ours]))
+        parts = [(key, ours.get(key, _ABSENT), upstream.get(key, _ABSENT)) for key in keys]
+    elif isinstance(ours, list) and isinstance(upstream, list) and len(ours) == len(upstream):
+        parts = list(zip(range(len(ours)), ours, upstream, strict=True))
+    elif ours == upstream:
+        return []
+    else:
+        return [f"{path}: kscale {ours!r}, upstream {upstream!r}"[:1500]]
+    return [line for key, left, right in parts for line in _differing(left, right, f"{path}.{key}")]
+
+
+def _by_plugin(answer: Any) -> Any:
+    """Return a list of what plug-ins say as a dictionary by plug-in."""
+    if isinstance(answer, list) and answer and all(isinstance(each, dict) and "plugin" in each for each in answer):
+        return {each["plugin"]: each for each in answer}
+    return answer
+
+
+_ABSENT = "(absent)"
 
 
 class Campaign:
@@ -164,11 +208,12 @@ class Campaign:
             oracles = {name: stack.enter_context(Oracle(path)) for name, path in self.programs.items()}
             for difference in list(report.examples.values())[:_SHRUNK]:
                 kind = by_name[difference.kind]
-                results.append(_shrunk(difference, kind, oracles[kind.program], seconds))
+                results.append(small_example(difference, kind, oracles[kind.program], seconds))
         return results
 
 
-def _shrunk(difference: Difference, kind: Kind, oracle: Oracle, seconds: float) -> Difference:
+def small_example(difference: Difference, kind: Kind, oracle: Oracle, seconds: float) -> Difference:
+    """Return a difference whose input is smaller, and which differs in the same place."""
     last: dict[str, Difference] = {}
 
     def differs(inputs: Sequence[Json]) -> list[bool]:
@@ -184,7 +229,7 @@ def _shrunk(difference: Difference, kind: Kind, oracle: Oracle, seconds: float) 
                 last.setdefault(json.dumps(given, sort_keys=True), found)
         return verdicts
 
-    small = shrink(difference.input, differs, seconds=seconds)
+    small = shrink(difference.input, differs, fixed=kind.fixed, seconds=seconds)
     return last.get(json.dumps(small, sort_keys=True), difference)
 
 

@@ -54,6 +54,8 @@ class Oracle:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._process.wait()
 
     def send(self, cases: Iterable[tuple[str, Any]]) -> int:

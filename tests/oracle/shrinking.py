@@ -18,18 +18,24 @@ _BATCH = 64
 Path = tuple[Any, ...]
 
 
-def shrink(value: Any, differs: Callable[[Sequence[Any]], Sequence[bool]], *, seconds: float = 30.0) -> Any:
+def shrink(
+    value: Any,
+    differs: Callable[[Sequence[Any]], Sequence[bool]],
+    *,
+    fixed: frozenset[str] = frozenset(),
+    seconds: float = 30.0,
+) -> Any:
     """Return a smaller value that still differs.
 
-    ``differs`` tells for each of several values whether it shows the difference. Ends when no candidate does, or when
-    the time is over.
+    ``differs`` tells for each of several values whether it shows the difference. What stands under a ``fixed`` key is
+    left alone. Ends when no candidate differs, or when the time is over.
     """
     end = time.monotonic() + seconds
     skip = 0
     while time.monotonic() < end:
         position = skip
         better = None
-        remaining = islice(candidates(value), skip, None)
+        remaining = islice(candidates(value, fixed), skip, None)
         while better is None and time.monotonic() < end:
             batch = list(islice(remaining, _BATCH))
             if not batch:
@@ -49,14 +55,14 @@ def shrink(value: Any, differs: Callable[[Sequence[Any]], Sequence[bool]], *, se
     return value
 
 
-def candidates(value: Any) -> Iterator[Any]:
+def candidates(value: Any, fixed: frozenset[str] = frozenset()) -> Iterator[Any]:
     """Yield simpler values, the ones that remove most first."""
-    for path, part in _parts(value):
-        for simpler in _simpler(part):
+    for path, part in _parts(value, fixed):
+        for simpler in _simpler(part, fixed):
             yield _replaced(value, path, simpler)
 
 
-def _parts(value: Any) -> Iterator[tuple[Path, Any]]:
+def _parts(value: Any, fixed: frozenset[str]) -> Iterator[tuple[Path, Any]]:
     """Yield every part of a value with its path, outer parts first."""
     level: list[tuple[Path, Any]] = [((), value)]
     while level:
@@ -67,10 +73,11 @@ def _parts(value: Any) -> Iterator[tuple[Path, Any]]:
             for key, child in (
                 part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
             )
+            if key not in fixed or isinstance(child, dict)
         ]
 
 
-def _simpler(part: Any) -> Iterator[Any]:
+def _simpler(part: Any, fixed: frozenset[str]) -> Iterator[Any]:
     if isinstance(part, list):
         size = len(part)
         while size:
@@ -78,19 +85,19 @@ def _simpler(part: Any) -> Iterator[Any]:
                 yield part[:start] + part[start + size :]
             size //= 2
     elif isinstance(part, dict):
-        for key in part:
+        for key in part.keys() - fixed:
             yield {name: child for name, child in part.items() if name != key}
     elif isinstance(part, bool):
         if part:
             yield False
     elif isinstance(part, int):
-        for simpler in (0, 1, part // 2 if part > 0 else -(-part // 2)):
-            if abs(simpler) < abs(part):
-                yield simpler
+        for number in (0, 1, part // 2 if part > 0 else -(-part // 2)):
+            if abs(number) < abs(part):
+                yield number
     elif isinstance(part, str) and part:
-        for simpler in ("", part[: len(part) // 2], part[:-1], part[1:]):
-            if len(simpler) < len(part):
-                yield simpler
+        for text in ("", part[: len(part) // 2], part[:-1], part[1:]):
+            if len(text) < len(part):
+                yield text
 
 
 def _replaced(value: Any, path: Path, part: Any) -> Any:

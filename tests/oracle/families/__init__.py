@@ -17,13 +17,18 @@ __all__ = ["Kind", "find_kinds"]
 Json = dict[str, Any]
 
 
+def _unchanged(answer: Any) -> Any:
+    return answer
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of question: how to draw one, whom to ask, and how to compare kscale's answer.
 
     ``name`` is the kind of the recorded answers in ``tests/golden``, whose adapter compares. ``draw`` returns an input
     that depends on nothing but the random numbers that it takes. ``weight`` is the share of cases in a campaign of
-    several kinds.
+    several kinds. ``fixed``: keys of objects that are left alone when a case is made small.
+    ``comparable`` returns an answer without the parts that are not compared, such as debug information.
     """
 
     name: str
@@ -31,6 +36,11 @@ class Kind:
     draw: Callable[[Random], Json]
     program: Literal["kubernetes", "vpa"] = "kubernetes"
     weight: int = 1
+    fixed: frozenset[str] = frozenset()
+    comparable: Callable[[Any], Any] = _unchanged
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def adapter(self) -> ModuleType:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from oracle import drawing
+from oracle.drawing import chance, pick, some, sometimes
 from oracle.families import Kind
 
 __all__ = ["KINDS"]
@@ -91,4 +93,65 @@ def draw_quantity(random: Random) -> Json:
     return {"op": random.choice(("add", "sub", "cmp")), "a": a, "b": b}
 
 
-KINDS = (Kind("quantity", "quantities", draw_quantity, weight=2),)
+def _sets(random: Random) -> list[Json]:
+    return some(random, drawing.labels, 1, 4)
+
+
+def draw_label_selector(random: Random) -> Json:
+    """Return an input of the kind ``label-selector``."""
+    return {"selector": drawing.label_selector(random), "labels": _sets(random)}
+
+
+_TOKENS = (
+    "a", "b", "app", "rev", "tier", "example.com/x", "in", "notin", "exists", "(", ")", ",", "=", "==", "!=", "!", ">",
+    "<", " ", " ", "\t", "5", "-3", "", "x y", "ä", "a.b", "A_b-c", "/", "=!", "<=", "&", "'", '"',
+)  # fmt: skip
+
+
+def _clause(random: Random) -> str:
+    key = random.choice(("app", "app", "rev", "tier", "example.com/x", "in", "notin"))
+    blank = pick(("", "", " ", "  "))
+    values = some(random, pick(("a", "b", "1", "2", "", "y", "in", "web")), 0, 3)
+    kind = random.randrange(7)
+    if kind == 0:
+        return f"{blank(random)}{key}{blank(random)}"
+    if kind == 1:
+        return f"!{blank(random)}{key}"
+    if kind in (2, 3):
+        operator = random.choice(("in", "notin"))
+        separator = random.choice((",", ", ", " ,"))
+        return f"{key} {operator}{blank(random)}({blank(random)}{separator.join(values)}{blank(random)})"
+    if kind == 4:
+        return f"{key}{blank(random)}{random.choice('<>')}{blank(random)}{random.choice(('5', '-1', '+2', 'x', ''))}"
+    operator = random.choice(("=", "==", "!="))
+    return f"{key}{blank(random)}{operator}{blank(random)}{random.choice(values or [''])}"
+
+
+def draw_selector_text(random: Random) -> Json:
+    """Return an input of the kind ``selector-text``: clauses, some of them damaged, or any tokens."""
+    if chance(random, 6):
+        text = "".join(some(random, pick(_TOKENS), 0, 8))
+    else:
+        text = ",".join(some(random, _clause, 0, 3))
+        if chance(random, 5):
+            place = random.randint(0, len(text))
+            text = text[:place] + random.choice(_TOKENS) + text[place + random.randint(0, 1) :]
+    sets = _sets(random)
+    for each in sets:
+        sometimes(random, each, "rev", pick(("6", "-2", "1", "x", "+3", "9223372036854775808")), 3)
+    return {"text": text, "labels": sets}
+
+
+def draw_node_selector(random: Random) -> Json:
+    """Return an input of the kind ``node-selector``."""
+    names = some(random, pick(("n0", "n1", "n2", "")), 1, 3)
+    nodes = [{"name": name, "labels": drawing.node_labels(random, name)} for name in names]
+    return {"selector": {"nodeSelectorTerms": some(random, drawing.node_term, 0, 3)}, "nodes": nodes}
+
+
+KINDS = (
+    Kind("quantity", "quantities", draw_quantity, weight=4),
+    Kind("label-selector", "quantities", draw_label_selector, weight=2),
+    Kind("selector-text", "quantities", draw_selector_text, weight=2),
+    Kind("node-selector", "quantities", draw_node_selector, weight=2),
+)

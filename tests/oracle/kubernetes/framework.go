@@ -10,7 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -63,8 +66,8 @@ type scheduler struct {
 	dra       *draManager
 }
 
-// draManager is upstream's, with the texts of the Cluster Autoscaler for claims that nobody finds. When device allocation
-// is switched off there are none.
+// draManager is upstream's, with the errors of the Cluster Autoscaler for claims and device classes that nobody finds.
+// When device allocation is switched off there are none.
 type draManager struct {
 	*dynamicresources.DefaultDRAManager
 	enabled bool
@@ -88,6 +91,23 @@ func (t claimTracker) Get(namespace, name string) (*resourceapi.ResourceClaim, e
 
 func (m *draManager) ResourceClaims() fwk.ResourceClaimTracker {
 	return claimTracker{m.DefaultDRAManager.ResourceClaims(), m.enabled}
+}
+
+type deviceClasses struct {
+	fwk.DeviceClassLister
+}
+
+// Get returns an error that is no "not found" of the API: plug-ins tell them apart.
+func (c deviceClasses) Get(name string) (*resourceapi.DeviceClass, error) {
+	class, err := c.DeviceClassLister.Get(name)
+	if err != nil {
+		return nil, fmt.Errorf("DeviceClass %q not found", name)
+	}
+	return class, nil
+}
+
+func (m *draManager) DeviceClasses() fwk.DeviceClassLister {
+	return deviceClasses{m.DefaultDRAManager.DeviceClasses()}
 }
 
 const maxSchedulers = 64
@@ -301,7 +321,9 @@ func newCluster(question *schedulerQuestion) (*cluster, error) {
 	if err := scheduler.informers.replace(byKind); err != nil {
 		return nil, err
 	}
-	scheduler.snapshot.Snapshot = internalcache.NewSnapshot(pods, nodes)
+	if scheduler.snapshot.Snapshot, err = newSnapshot(pods, nodes); err != nil {
+		return nil, err
+	}
 	result := &cluster{scheduler: scheduler}
 	for _, node := range nodes {
 		info, err := scheduler.snapshot.NodeInfos().Get(node.Name)
@@ -316,4 +338,36 @@ func newCluster(question *schedulerQuestion) (*cluster, error) {
 // extendedResources tells whether extended resources can be devices.
 func extendedResources() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.DRAExtendedResource)
+}
+
+// newSnapshot returns the snapshot of kube-scheduler's cache after these nodes and pods have come in this order.
+func newSnapshot(pods []*v1.Pod, nodes []*v1.Node) (*internalcache.Snapshot, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	logger := klog.FromContext(ctx)
+	state := newCache(ctx)
+	for _, node := range nodes {
+		state.AddNode(logger, node)
+	}
+	for _, pod := range pods {
+		if pod.UID == "" {
+			pod.UID = types.UID(pod.Namespace + "/" + pod.Name) // the cache knows pods by it
+		}
+		if err := state.AddPod(logger, pod); err != nil {
+			return nil, err
+		}
+	}
+	snapshot := internalcache.NewEmptySnapshot()
+	return snapshot, state.UpdateSnapshot(logger, snapshot)
+}
+
+// newDRAManager returns upstream's manager of claims, which learns of device classes from events.
+func newDRAManager(ctx context.Context, claims *assumecache.AssumeCache, tracker *resourceslicetracker.Tracker, factory *staticInformers) *dynamicresources.DefaultDRAManager {
+	manager := dynamicresources.NewDRAManager(ctx, claims, tracker, factory)
+	if extendedResources() {
+		if resolver, ok := manager.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache); ok {
+			_, _ = factory.byKind["DeviceClass"].AddEventHandler(cache.ResourceEventHandler(resolver))
+		}
+	}
+	return manager
 }

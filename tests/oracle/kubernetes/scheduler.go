@@ -134,22 +134,13 @@ func (c *check) reject(plugin string, reasons []string, unexpected string) *reje
 	if reasons == nil {
 		reasons = []string{}
 	}
-	details := fmt.Sprintf("predicateReasons=[%s]", strings.Join(reasons, ", "))
-	if unexpected != "" {
-		details += "; unexpectedError=" + unexpected
-	}
+	message := fmt.Sprintf("%s: predicate %q didn't pass (predicateReasons=[%s]", c.prefix(), plugin, strings.Join(reasons, ", "))
+	if strings.HasPrefix(unexpected, "PreFilter") {
+		message += "; unexpectedError=" + unexpected + ")"
+	} // else debug information follows, which is not compared
 	return &rejection{
-		Type: "FailingPredicateError", Plugin: plugin, Reasons: reasons, Unexpected: unexpected,
-		Message: fmt.Sprintf("%s: predicate %q didn't pass (%s", c.prefix(), plugin, details) + closing(unexpected),
+		Type: "FailingPredicateError", Plugin: plugin, Reasons: reasons, Unexpected: unexpected, Message: message,
 	}
-}
-
-// closing ends a message where debug information begins, which is not compared.
-func closing(unexpected string) string {
-	if unexpected == "" {
-		return ""
-	}
-	return ")"
 }
 
 func (c *check) prefix() string {

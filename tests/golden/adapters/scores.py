@@ -1,0 +1,32 @@
+"""`scores`: kscale.node_scores on a snapshot. Left out: the text of an error, and plug-ins that score 0 everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kscale
+from golden_support import decoded, profile_of, world
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    options = given.get("options", {})
+    snapshot = world(given["objects"], options)
+    scores = kscale.ScoreOptions(
+        **{
+            name: tuple(map(tuple, value))
+            if name.endswith("shape")
+            else tuple(value)
+            if isinstance(value, list)
+            else value
+            for name, value in options.get("scores", {}).items()
+        }
+    )
+    result = kscale.node_scores(snapshot, decoded(given["pod"]), scores=scores, profile=profile_of(options))
+    if want["error"]:
+        assert (result.nodes, result.by_plugin, result.total) == (want["nodes"], {}, [])
+        return
+    by_plugin = {name: scores for name, scores in result.by_plugin.items() if any(scores)}
+    want["by_plugin"] = {name: scores for name, scores in want["by_plugin"].items() if any(scores)}
+    got = {"error": "", "nodes": result.nodes, "by_plugin": by_plugin, "total": result.total}
+    assert got == want
