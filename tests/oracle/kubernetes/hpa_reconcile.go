@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	scaleclient "k8s.io/client-go/scale"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
@@ -217,6 +218,8 @@ type hpaWorld struct {
 	processing string
 	// observed: the reconcile of this step has ended.
 	observed bool
+	// taken: the worker has looked the object up, or refused to.
+	taken bool
 	// checked: the reconcile of this step has looked for pods that other HPAs select, too. A text about them is new then.
 	checked bool
 }
@@ -307,15 +310,13 @@ func runSteps(in reconcileInput, stored *autoscalingv2.HorizontalPodAutoscaler, 
 			deleted := w.hpa
 			w.hpa = nil
 			w.handlers.OnDelete(deleted)
-			w.handlers.OnAdd(deleted, false) // puts the key into the queue
-			synctest.Wait()
+			w.process(deleted)
 			w.handlers.OnDelete(deleted)
 			status = &autoscalingv2.HorizontalPodAutoscalerStatus{}
 			create()
 			w.hpa.Status = *status
 		} else {
-			w.handlers.OnAdd(w.hpa, false)
-			synctest.Wait()
+			w.process(w.hpa)
 			if !w.observed && w.out.ScaleUpdateAttempts > 0 {
 				time.Sleep(retries)
 				synctest.Wait()
@@ -327,6 +328,19 @@ func runSteps(in reconcileInput, stored *autoscalingv2.HorizontalPodAutoscaler, 
 		out.Steps = append(out.Steps, w.out)
 	}
 	return nil
+}
+
+// process lets the worker take the key of an HPA. From 1.37 on a new object is taken at once; before, it waits for one
+// period, which here never ends.
+func (w *hpaWorld) process(hpa *autoscalingv2.HorizontalPodAutoscaler) {
+	w.taken = false
+	w.handlers.OnAdd(hpa, false)
+	synctest.Wait()
+	if !w.taken {
+		queue := *private[workqueue.TypedRateLimitingInterface[string]](w.controller, "queue")
+		queue.Add(cache.ObjectName{Namespace: hpa.Namespace, Name: hpa.Name}.String())
+		synctest.Wait()
+	}
 }
 
 // replaceSpec stores a new spec as an API server does.
@@ -391,8 +405,7 @@ func (w *hpaWorld) register(others []otherHPA) {
 			w.selectors[key] = *other.Selector
 		}
 		w.processing = key
-		w.handlers.OnAdd(hpa, false)
-		synctest.Wait()
+		w.process(hpa)
 		w.processing = ""
 	}
 }
@@ -452,6 +465,7 @@ func (o *stepOutput) setStatus(status *autoscalingv2.HorizontalPodAutoscalerStat
 
 // handleError is told the errors that upstream only logs. The one of the worker is the result of the sync.
 func (w *hpaWorld) handleError(_ context.Context, err error, _ string, _ ...interface{}) {
+	w.taken = true
 	if err == nil || w.processing != "" {
 		return
 	}
@@ -632,6 +646,7 @@ func (l hpaLister) HorizontalPodAutoscalers(namespace string) autoscalinglisters
 
 func (l hpaLister) Get(name string) (*autoscalingv2.HorizontalPodAutoscaler, error) {
 	key := l.namespace + "/" + name
+	l.w.taken = true
 	if l.w.processing == key {
 		if _, ok := l.w.selectors[key]; !ok {
 			return nil, errors.New("not reconciled yet")
