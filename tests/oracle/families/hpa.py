@@ -162,7 +162,7 @@ def draw_replicas(random: Random) -> Json:
 
 
 def _draw_pod_values(random: Random, given: Json, target: int, now: int) -> None:
-    values = []
+    values: list[Json] = []
     base = 100 if given["function"] == "GetResourceReplicas" else target
     if given["function"] != "GetMetricReplicas":
         given["resource"] = random.choice(("cpu", "cpu", "memory", "example.com/gpu" if _maybe(random, 0.1) else "cpu"))
@@ -175,16 +175,16 @@ def _draw_pod_values(random: Random, given: Json, target: int, now: int) -> None
         base = max(1, given["target_utilization"])
     else:
         given["target_milli"] = target
-    for pod in given["pods"]:
-        if not _maybe(random, 0.12):
-            values.append(
-                {
-                    "pod": pod["metadata"]["name"],
-                    "value_milli": _milli(random, base),
-                    "timestamp": _time(now - random.randint(0, 90)),
-                    "window_s": random.choice((10, 15, 30, 60)),
-                }
-            )
+    values += [
+        {
+            "pod": pod["metadata"]["name"],
+            "value_milli": _milli(random, base),
+            "timestamp": _time(now - random.randint(0, 90)),
+            "window_s": random.choice((10, 15, 30, 60)),
+        }
+        for pod in given["pods"]
+        if not _maybe(random, 0.12)
+    ]
     if _maybe(random, 0.05):
         values.append({"pod": "stranger", "value_milli": base, "timestamp": _time(now), "window_s": 30})
     if values:
