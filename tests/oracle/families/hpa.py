@@ -362,9 +362,8 @@ def _errors(random: Random) -> Json:
     if _maybe(random, 0.3):
         errors["scale_get"] = random.choice((failure, {"reason": "NotFound", "message": 'deployments "web" not found'}))
     if _maybe(random, 0.4):
-        errors["scale_update"] = [
-            random.choice((conflict, conflict, failure, None)) for _ in range(random.randint(1, 6))
-        ]
+        kinds = random.choice(((conflict,), (conflict, conflict, failure, None)))
+        errors["scale_update"] = [random.choice(kinds) for _ in range(random.randint(1, 6))]
     if _maybe(random, 0.2):
         errors["scale_reget"] = failure
     if _maybe(random, 0.3):

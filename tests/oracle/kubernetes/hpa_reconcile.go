@@ -697,9 +697,6 @@ func (h hpas) UpdateStatus(_ context.Context, hpa *autoscalingv2.HorizontalPodAu
 	if h.w.processing != "" {
 		return hpa, nil
 	}
-	if err := h.w.step.Errors.StatusUpdate.err(); err != nil {
-		return nil, err
-	}
 	edited := h.w.hpa.DeepCopy()
 	edited.Status = *hpa.Status.DeepCopy()
 	for i := range edited.Status.Conditions {
@@ -709,6 +706,9 @@ func (h hpas) UpdateStatus(_ context.Context, hpa *autoscalingv2.HorizontalPodAu
 	}
 	if apiequality.Semantic.DeepEqual(edited.Status, h.w.hpa.Status) {
 		return h.w.hpa, nil // only the order of the HPAs in a text was another
+	}
+	if err := h.w.step.Errors.StatusUpdate.err(); err != nil {
+		return nil, err
 	}
 	h.w.version++
 	stored, err := h.w.stored(edited)
