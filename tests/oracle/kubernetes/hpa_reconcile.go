@@ -677,9 +677,10 @@ func (p worldPods) Pods(namespace string) corelisters.PodNamespaceLister {
 
 func (p worldPods) List(selector labels.Selector) ([]*corev1.Pod, error) {
 	pods := listedPods{pods: p.w.step.Pods, namespace: p.namespace}
-	p.w.checked = true
 	if p.w.step.Errors.Pods != nil {
 		pods.err = errors.New(*p.w.step.Errors.Pods)
+	} else {
+		p.w.checked = true
 	}
 	return pods.List(selector)
 }
