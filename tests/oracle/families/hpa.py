@@ -390,15 +390,18 @@ def _off_the_edges(now: int, given: Json) -> int:
 
 
 def _others(random: Random) -> list[Json]:
-    names = random.sample(("alpha", "beta", "zeta"), random.randint(0, 3))
-    return [
-        {
-            "namespace": "other" if _maybe(random, 0.1) else _NAMESPACE,
-            "name": name,
-            "selector": random.choice((None, "app=web", "app=other", "app in (web,other)", "tier=front")),
-        }
-        for name in names
-    ]
+    """Draw other HPAs. One at most selects pods: of more than two that do, upstream names any two."""
+    others = []
+    for number, name in enumerate(random.sample(("alpha", "beta", "zeta"), random.randint(0, 3))):
+        selectors = ("app=web", "app=other", "app in (web,other)", "tier=front", None)
+        others.append(
+            {
+                "namespace": "other" if _maybe(random, 0.1) else _NAMESPACE,
+                "name": name,
+                "selector": random.choice(selectors) if number == 0 else None,
+            }
+        )
+    return others
 
 
 def _history(random: Random, now: int) -> Json:

@@ -284,6 +284,24 @@ def _attempts(random: Random, pods: list[Json], names: list[str]) -> Json:
     return {pod["metadata"]["uid"]: _recommendation(random, names, full=True) for pod in pods if _maybe(random, 0.3)}
 
 
+def _bring_close(random: Random, vpa: Json, pods: list[Json]) -> None:
+    """Let every target be near to what the containers request, and every bound far: the difference decides."""
+    vpa["spec"].pop("resourcePolicy", None)
+    for item in vpa["status"].get("recommendation", {}).get("containerRecommendations", ()):
+        item.update(
+            target={"cpu": "1", "memory": "1000M"},
+            lowerBound={"cpu": "1m", "memory": "1M"},
+            upperBound={"cpu": "100", "memory": "100G"},
+        )
+    for pod in pods:
+        pod["status"]["startTime"] = _time(-(10**6))
+        for container in pod["spec"]["containers"]:
+            percent = random.choice((95, 100, 105, 108, 111, 115, 120))
+            container["resources"] = {
+                "requests": {"cpu": f"{percent * 10}m", "memory": f"{random.choice((100, percent)) * 10}M"}
+            }
+
+
 def draw_priority(random: Random) -> Json:
     """Draw the pods of a VPA, at most twelve: beyond that Go's sort keeps no order of equal ones."""
     now, names = random.randint(0, 10**6), _names(random)
@@ -295,6 +313,8 @@ def draw_priority(random: Random) -> Json:
         "limit_ranges": _limit_ranges(random, pod=True),
         "options": _gates(random, "PerVPAConfig", "InPlace"),
     }
+    if _maybe(random, 0.3):
+        _bring_close(random, given["vpa"], pods)
     if _maybe(random, 0.2):
         given["options"]["pod_update_threshold"] = random.choice((0.05, 0.5, 1.0))
     if _maybe(random, 0.2):
