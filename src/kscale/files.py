@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import signal
 import stat
 import threading
@@ -87,7 +86,7 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
         return
     if mode is not None and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
-    unfinished = target.with_name(f".{target.name[:_NAME]}.{secrets.token_hex(8)}.tmp")
+    unfinished = target.with_name(f".{target.name[:_NAME]}.{os.urandom(8).hex()}.tmp")
     handle = -1
     with removed_on_termination(unfinished), _errors_named(path):
         try:
