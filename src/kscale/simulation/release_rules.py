@@ -148,11 +148,53 @@ RULES: Final = {
             "pkg/updater/logic/updater.go RunOnce",
         ),
         _rule(
+            "empty-cluster",
+            "a cluster without nodes, or without ready nodes, ends the loop: no group grows",
+            "groups grow from such a cluster, too (--scale-up-from-zero=true)",
+            "cluster-autoscaler 1.3: core/static_autoscaler.go RunOnce (actOnEmptyCluster)",
+            "processors/actionablecluster/actionable_cluster_processor.go ShouldAbort",
+        ),
+        _rule(
+            "expendable-cutoff",
+            "pods of a priority below 0 get no nodes and keep none (--expendable-pods-priority-cutoff=0)",
+            "only pods of a priority below -10 do not count (--expendable-pods-priority-cutoff=-10)",
+            "cluster-autoscaler 1.3: main.go expendablePodsPriorityCutoff",
+            "config/flags/flags.go expendable-pods-priority-cutoff",
+        ),
+        _rule(
+            "utilization-threshold",
+            "a node is underutilized below --scale-down-utilization-threshold",
+            "a node is underutilized at the threshold, too",
+            "cluster-autoscaler 1.3: core/scale_down.go UpdateUnneededNodes",
+            "core/scaledown/eligibility/eligibility.go",
+        ),
+        _rule(
+            "daemonset-eviction",
+            "pods of DaemonSets are not evicted from a node that is drained",
+            "they are evicted last (--daemonset-eviction-for-occupied-nodes=true)",
+            "cluster-autoscaler 1.3: utils/drain/drain.go GetPodsForDeletionOnNodeDrain",
+            "core/scaledown/actuation/drain.go DrainNode",
+        ),
+        _rule(
+            "ambiguous-selector",
+            "HPAs whose targets select the same pods all scale, each by all of the pods",
+            "none of them scales (AmbiguousSelector)",
+            "kubernetes 1.20: pkg/controller/podautoscaler/horizontal.go computeReplicasForMetrics",
+            "pkg/controller/podautoscaler/horizontal.go validateAndParseSelector",
+        ),
+        _rule(
             "follows",
             "the cluster is another by then",
             "the cluster is another by then",
             "an earlier difference in this list",
             "an earlier difference in this list",
+        ),
+        _rule(
+            "not-explained",
+            "no report, no check and no run with a changed flag shows why",
+            "no report, no check and no run with a changed flag shows why",
+            "what both programs said is beside the row",
+            "what both programs said is beside the row",
         ),
     )
 }
