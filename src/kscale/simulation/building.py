@@ -116,6 +116,7 @@ class _Builder:
         self.scenario, self.values, self.begin = scenario, values, begin
         self._more_groups = groups
         self._workloads: set[str] = {*_WORKLOADS}
+        self._unscaled: Mapping[str, str] = {}
         self._report = LoadReport()  # of the scenario's own objects
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
@@ -230,6 +231,7 @@ class _Builder:
                 [replace(problem, source=problem.source or self.values.source) for problem in error.problems]
             ) from None
         self._workloads = {*_WORKLOADS, *(each.kind for each in custom.resources)}
+        self._unscaled = custom.unscaled
         return custom
 
     def _left_out(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
@@ -373,10 +375,20 @@ class _Builder:
 
     def _key(self, text: str, field: str) -> Key:
         parts = text.split("/")
+        if len(parts) == 3 and parts[0] not in self._workloads and (why := self._why_no_pods(parts[0])):
+            self.values.wrong(field, f"{text} makes no pods: {why}")
+            return "", "", ""
         if len(parts) != 3 or parts[0] not in self._workloads:
             self.values.wrong(field, f"{text!r} is no workload: Deployment/NAMESPACE/NAME is meant")
             return "", "", ""
         return parts[0], parts[1], parts[2]
+
+    def _why_no_pods(self, kind: str) -> str:
+        """Return why the objects of a custom kind make no pods here; empty if there are no objects of the kind."""
+        if kind in self._unscaled:
+            return self._unscaled[kind]
+        custom = any(each.startswith(f"{kind}.") for each in self._report.skipped)
+        return "no HPA scales it, or it has no CustomResourceDefinition with a scale" if custom else ""
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
         values = self.values

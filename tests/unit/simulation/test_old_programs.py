@@ -298,6 +298,77 @@ def test_objects_that_do_nothing_are_warnings() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("paths", "size", "problem"),
+    [
+        (
+            {**PATHS, "specReplicasPath": ".spec.sizes[0].wanted"},
+            {"wanted": 2},
+            'cannot be scaled: the spec replicas field ".spec.sizes[0].wanted" does not exist',
+        ),
+        (PATHS, {}, 'cannot be scaled: the spec replicas field ".spec.size.wanted" does not exist'),
+        (PATHS, {"wanted": "two"}, "cannot be scaled: replicas must be a whole number, not 'two'"),
+        (PATHS, {"wanted": -3}, "has a negative size: .spec.size.wanted is -3"),
+        (
+            {name: path for name, path in PATHS.items() if name != "labelSelectorPath"},
+            {"wanted": 2},
+            "cannot be scaled: its CustomResourceDefinition has no labelSelectorPath, by which an HPA finds the pods",
+        ),
+    ],
+)
+def test_a_scale_that_no_hpa_can_use_is_a_warning(paths: dict[str, str], size: dict[str, Any], problem: str) -> None:
+    crontab = {**CRONTAB, "spec": {**CRONTAB["spec"], "size": size}}
+    run = ran(with_custom_resource(definition(paths), crontab, HPA, load=False, horizon="1m"))
+    assert run.report.warnings == [f"HorizontalPodAutoscaler shop/web: its target CronTab web {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "problems"),
+    [
+        (
+            {},
+            {"specReplicasPath": "Required value", "statusReplicasPath": "Required value"},
+        ),
+        (
+            {**PATHS, "specReplicasPath": "spec.size"},
+            {"specReplicasPath": 'Invalid value: "spec.size": must be a simple json path starting with .'},
+        ),
+        (
+            {**PATHS, "statusReplicasPath": ".spec.there"},
+            {"statusReplicasPath": 'Invalid value: ".spec.there": should be a json path under .status'},
+        ),
+        (
+            {**PATHS, "labelSelectorPath": ".metadata.labels"},
+            {
+                "labelSelectorPath": (
+                    'Invalid value: ".metadata.labels": should be a json path under either .spec or .status'
+                )
+            },
+        ),
+    ],
+)
+def test_paths_that_the_api_server_refuses_are_errors(paths: dict[str, str], problems: dict[str, str]) -> None:
+    with pytest.raises(InputError) as raised:
+        ran(with_custom_resource(definition(paths), CRONTAB, HPA))
+    assert {each.field: each.message for each in raised.value.problems} == {
+        f"spec.versions[0].subresources.scale.{name}": message for name, message in problems.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("objects", "why"),
+    [
+        ([CRONTAB, HPA], "there is no CustomResourceDefinition of CronTab with a scale"),
+        ([definition(PATHS), CRONTAB], "no HPA scales it, or it has no CustomResourceDefinition with a scale"),
+    ],
+)
+def test_load_of_a_custom_resource_says_why_there_are_no_pods(objects: list[dict[str, Any]], why: str) -> None:
+    with pytest.raises(InputError) as raised:
+        ran(with_custom_resource(*objects))
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.message) == ("load[0].workload", f"CronTab/shop/web makes no pods: {why}")
+
+
 WITHOUT_TEMPLATE = {**CRONTAB, "spec": {"size": {"wanted": 2}}}
 
 
