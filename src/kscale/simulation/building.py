@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -81,7 +82,22 @@ class Setup:
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
     """A scenario file, YAML or JSON. Raises :class:`~kscale.InputError`, with the file and the field."""
-    return from_dict(read_plain_file(path, "scenario"), Scenario, source=str(path))
+    try:
+        return from_dict(read_plain_file(path, "scenario"), Scenario, source=str(path))
+    except InputError as error:
+        raise InputError([_with_flags(problem) for problem in error.problems]) from None
+
+
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
+
+
+def _with_flags(problem: Problem) -> Problem:
+    """Return the problem; of an unknown field of a controller with the hint that flags stand below ``flags``."""
+    unknown = _UNKNOWN_FIELD.search(problem.message)
+    parents = problem.field.split(".")
+    if unknown is None or len(parents) != 2 or parents[0] != "controllers":
+        return problem
+    return replace(problem, message=f"{problem.message}; is flags.{unknown[1]} meant?")
 
 
 def build(

@@ -114,8 +114,8 @@ RULES: Final = {
         ),
         _rule(
             "estimator",
-            "new nodes are estimated by --estimator: basic sums requests, binpacking packs by CPU and memory alone",
-            "new nodes are estimated by packing pods with all predicates, similar pods together",
+            "--estimator=basic sums requests; binpacking packs each pod first fit, nodes that are coming counted first",
+            "binpacking alone: like pods are packed together, within limits of nodes and time",
             "cluster-autoscaler 1.3: estimator/basic_estimator.go, estimator/binpacking_estimator.go",
             "estimator/binpacking_estimator.go",
         ),

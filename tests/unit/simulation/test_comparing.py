@@ -337,6 +337,14 @@ def test_a_profile_that_a_program_does_not_have_is_an_error() -> None:
     assert problem.field == "controllers.clusterAutoscaler.flags.profile"
 
 
+def test_a_scenario_without_a_program_that_has_a_profile_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({**NAMES, "horizon": "1m", "controllers": {}}))
+    shown = kscale("compare", file)
+    assert shown.code == 0
+    assert "The scenario runs no program that has a profile: both runs are the same." in shown.stdout
+
+
 def test_every_rule_names_both_sources() -> None:
     for name, rule in RULES.items():
         assert rule.id == name

@@ -199,6 +199,41 @@ def test_the_updater_of_2020_runs_in_a_scenario_without_an_admission_controller(
     assert updated("current", 12).report.evictions == 0
 
 
+def test_a_group_that_the_basic_estimator_cannot_divide_by_is_named() -> None:
+    empty = {"status": {**TEMPLATE["status"], "capacity": {**ROOM, "cpu": "0"}}}
+    scenario = autoscaled([workload("Deployment", "web", 9)], "3m", {"estimator": "basic"}, group={"template": empty})
+    with pytest.raises(InputError) as raised:
+        ran(scenario)
+    assert "node group pool: the template's capacity of cpu is zero" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"expander": "least-nodes"}, "Expander least-nodes not supported (profile legacy: release 1.3)"),
+        ({"expander": "cheapest", "profile": "current"}, "Expander cheapest not supported"),
+    ],
+)
+def test_an_expander_that_the_release_does_not_have_is_an_error_of_its_field(
+    flags: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        ran(autoscaled([workload("Deployment", "web", 9)], "1m", flags))
+    assert [(each.field, each.message) for each in raised.value.problems] == [
+        ("controllers.clusterAutoscaler.flags.expander", message)
+    ]
+
+
+def test_a_flag_beside_the_flags_of_a_controller_gets_a_hint(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({**NAMES, "controllers": {"clusterAutoscaler": {"profile": "legacy"}}}))
+    with pytest.raises(InputError) as raised:
+        read_scenario(file)
+    (problem,) = raised.value.problems
+    assert problem.field == "controllers.clusterAutoscaler"
+    assert problem.message == "object contains unknown field `profile`; is flags.profile meant?"
+
+
 # -- custom resources --------------------------------------------------------------------------------------------------
 
 PATHS = {
