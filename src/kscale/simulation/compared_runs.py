@@ -14,6 +14,7 @@ from kscale.drivers.cluster_autoscaler import ClusterAutoscaler
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import SECOND, Moment, from_text
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.durations import format_duration, parse_duration
 from kscale.simulation.building import Setup, build
 from kscale.simulation.decisions import Decision
 from kscale.simulation.profile_flags import FlagChange, with_profiles
@@ -81,12 +82,18 @@ def run_scenario(
     profiles: Mapping[str, str],
     *,
     changes: Sequence[FlagChange] = (),
+    until: Moment | None = None,
     source: str = "",
     folder: Path = Path(),
     stop: Callable[[], bool] = lambda: False,
 ) -> Ran:
-    """Run a scenario with the profile of each program. Raises InputError if the scenario cannot be built."""
+    """Run a scenario with the profile of each program, at most ``until`` a moment.
+
+    Raises InputError if the scenario cannot be built.
+    """
     adapted, left_out = with_profiles(scenario, profiles, changes)
+    if until is not None and until - from_text(scenario.begin) < parse_duration(scenario.horizon):
+        adapted = replace(adapted, horizon=format_duration(until - from_text(scenario.begin)))
     setup = build(adapted, source=source, folder=folder)
     ran = _listen(setup)
     return Ran(simulate(setup, stop=stop), *ran, left_out, from_text(scenario.begin))

@@ -135,9 +135,13 @@ def compare_profiles(
     legacy = legacy_profiles(scenario, source)
     current = dict.fromkeys(legacy, CURRENT)
 
-    def run(label: str, profiles: Mapping[str, str], changes: Sequence[FlagChange] = ()) -> Ran:
+    def run(
+        label: str, profiles: Mapping[str, str], changes: Sequence[FlagChange] = (), until: Moment | None = None
+    ) -> Ran:
         progress(label)
-        return run_scenario(scenario, profiles, changes=changes, source=source, folder=Path(folder), stop=stop)
+        return run_scenario(
+            scenario, profiles, changes=changes, until=until, source=source, folder=Path(folder), stop=stop
+        )
 
     old, new = run(LEGACY, legacy), run(CURRENT, current)
     pairs = pair_decisions(old, new)
@@ -164,11 +168,14 @@ def compare_profiles(
 
 
 class _Reruns:
-    """Runs the two programs of a comparison again, with flags of one controller changed; each run once."""
+    """Runs the two programs of a comparison again, with flags of one controller changed; each run once.
+
+    A run up to some moment is not repeated if there is one that goes on for longer.
+    """
 
     def __init__(
         self,
-        run: Callable[[str, Mapping[str, str], Sequence[FlagChange]], Ran],
+        run: Callable[[str, Mapping[str, str], Sequence[FlagChange], Moment | None], Ran],
         legacy: Mapping[str, str],
         alone: Mapping[str, str],
         name: str,
@@ -177,18 +184,23 @@ class _Reruns:
     ) -> None:
         self._run, self._name = run, name
         self._profiles = {LEGACY: legacy, CURRENT: alone}
-        self._done: dict[tuple[str, frozenset[str]], Ran] = {(LEGACY, frozenset()): old, (CURRENT, frozenset()): mixed}
+        self._done: dict[tuple[str, frozenset[str], Moment | None], Ran] = {
+            (LEGACY, frozenset(), None): old,
+            (CURRENT, frozenset(), None): mixed,
+        }
 
-    def __call__(self, changes: Sequence[FlagChange]) -> tuple[Ran, Ran]:
-        return self._with(LEGACY, changes), self._with(CURRENT, changes)
+    def __call__(self, changes: Sequence[FlagChange], until: Moment | None) -> tuple[Ran, Ran]:
+        return self._with(LEGACY, changes, until), self._with(CURRENT, changes, until)
 
-    def _with(self, profile: str, changes: Sequence[FlagChange]) -> Ran:
+    def _with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> Ran:
         own = [change for change in changes if change.profile == profile]
-        key = profile, frozenset(change.flag for change in own)
-        if key not in self._done:
-            label = f"{profile}, with {', '.join(f'--{change.flag}={change.value}' for change in own)}"
-            self._done[key] = self._run(label, self._profiles[profile], own)
-        return self._done[key]
+        flags = frozenset(change.flag for change in own)
+        for end in (None, until):
+            if (ran := self._done.get((profile, flags, end))) is not None:
+                return ran
+        label = f"{profile}, with {', '.join(f'--{change.flag}={change.value}' for change in own)}"
+        ran = self._done[profile, flags, until] = self._run(label, self._profiles[profile], own, until)
+        return ran
 
 
 def _summary(profile: str, ran: Ran, profiles: Mapping[str, str]) -> ComparedRun:

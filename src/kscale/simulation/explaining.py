@@ -42,8 +42,8 @@ class Cause(NamedTuple):
 
 
 Causes = dict[tuple[Key, int], Cause]
-Rerun = Callable[[Sequence[FlagChange]], tuple[Ran, Ran]]
-"""Runs both programs again, with changed flags."""
+Rerun = Callable[[Sequence[FlagChange], Moment | None], tuple[Ran, Ran]]
+"""Runs both programs again, with changed flags; at least up to a moment (None: to the end)."""
 
 
 def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rerun: Rerun) -> Causes:
@@ -58,7 +58,8 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
     changes : sequence of FlagChange
         Flags by which one program can be made to decide as the other.
     rerun : callable
-        Runs both programs with some of these flags. Each call is a simulation or two.
+        Runs both programs with some of these flags. Each call is a simulation or two, most of them only up to the
+        difference that is looked at.
 
     Returns
     -------
@@ -86,7 +87,7 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
             break
         accepted += needed
         cause = _by_flags(first, needed, runs[1])
-        runs = rerun(accepted)
+        runs = rerun(accepted, None)
         remaining = {pair.name for pair in pair_decisions(*runs) if pair.differs}
         for pair in differing:
             if pair.name in original and pair.name not in causes and pair.name not in remaining:
@@ -112,12 +113,13 @@ def _needed_changes(
     """Return the fewest changed flags with which a difference is gone, the most important first; none if none help."""
     action = first.key[1]
     candidates = [each for each in changes if each not in accepted and (not each.actions or action in each.actions)]
-    if not candidates or not _gone(first, rerun([*accepted, *candidates]))[0]:
+    until = max(from_text(each.at) for each in (first.one, first.other) if each is not None) + 2 * SAME_TIME
+    if not candidates or not _gone(first, rerun([*accepted, *candidates], until))[0]:
         return []
     needed, remains = candidates, {}
     for change in candidates:
         others = [each for each in needed if each is not change]
-        gone, apart = _gone(first, rerun([*accepted, *others])) if others else (False, first.apart)
+        gone, apart = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
         if gone:
             needed = others
         else:

@@ -278,7 +278,7 @@ def test_what_nothing_proves_is_not_explained_and_tells_the_words_of_both_progra
     deployment["spec"]["template"]["spec"]["priority"] = -5
     given = msgspec.convert({**NAMES, **scenario, "objects": [deployment]}, Scenario)
     old, new = (run_scenario(given, {"cluster_autoscaler": profile}) for profile in ("legacy", "current"))
-    ((name, cause),) = explain("cluster-autoscaler", old, new, [], lambda changes: (old, new)).items()
+    ((name, cause),) = explain("cluster-autoscaler", old, new, [], lambda changes, until: (old, new)).items()
     assert name == (("cluster-autoscaler", "IncreaseSize", "pool"), 0)
     assert cause.rule == "not-explained"
     assert cause.evidence.startswith("then: ScaleDownInCooldown: since the process started; today: ")
