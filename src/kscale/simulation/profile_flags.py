@@ -19,7 +19,7 @@ from kscale.errors import InputError, Problem
 from kscale.hpa.options import PROFILES, HPAOptions
 from kscale.objects.durations import format_duration
 from kscale.simulation.scenario import ControllerFlags, Scenario
-from kscale.vpa.options import LEGACY_UPDATER_FLAGS
+from kscale.vpa.options import BEFORE_1_8_1, LEGACY_UPDATER_FLAGS
 
 __all__ = ["CURRENT", "LEGACY", "PROGRAMS", "FlagChange", "flag_changes", "legacy_profiles", "with_profiles"]
 
@@ -31,6 +31,11 @@ PROGRAMS: Final = {
     "vpa_updater": "vpa-updater",
 }
 """The programs that have a profile, by their fields in a scenario, each with the name under which it decides."""
+_PROFILES: Final = {
+    "cluster_autoscaler": (CURRENT, LEGACY),
+    "horizontal": PROFILES,
+    "vpa_updater": (CURRENT, BEFORE_1_8_1, LEGACY),
+}
 _UNREAD_BY_HPA: Final = frozenset({"concurrent-horizontal-pod-autoscaler-syncs"})
 _GATES: Final = "feature-gates"
 _FREQUENT: Final = "frequent-loops-enabled"
@@ -69,11 +74,11 @@ def legacy_profiles(scenario: Scenario, source: str) -> dict[str, str]:
         if controller is None:
             continue
         profile = str(controller.flags.get("profile", LEGACY))
-        known = PROFILES if name == "horizontal" else (CURRENT, LEGACY)
+        known = _PROFILES[name]
         if profile not in known:
             field = f"controllers.{_field(name)}.flags.profile"
             problems.append(Problem(f"unknown profile {profile!r}; there are {', '.join(known)}", source, field=field))
-        profiles[name] = LEGACY if profile == CURRENT else profile
+        profiles[name] = profile if profile.startswith(LEGACY) else LEGACY
     if problems:
         raise InputError(problems)
     return profiles
