@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Iterable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kscale.ca.options import LEGACY_FLAGS, LEGACY_ONLY, AutoscalingOptions, ResourceRange
+from kscale.effects import duration
+from kscale.objects.durations import format_duration
+from kscale.vpa.options import LEGACY_UPDATER_FLAGS, UpdaterOptions
 from unit.cli.support import kscale
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +56,49 @@ def test_the_comparison_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPat
     shown = kscale(*shlex.split(command))
     assert shown.code == 0
     assert [line.rstrip() for line in shown.stdout.splitlines()] == expected.splitlines()
+
+
+def listed(program: str) -> list[str]:
+    (block,) = re.findall(rf"^```text\n# {program}\n((?:.*\n)*?)```", TEXT, re.MULTILINE)
+    return block.splitlines()
+
+
+def shown(value: Any) -> str:
+    """A value as a flag has it."""
+    if isinstance(value, timedelta):
+        return format_duration(duration(value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, ResourceRange):
+        return f"{value.min}:{value.max}"
+    return "(none)" if value in ("", []) else str(value)
+
+
+def flag_lines(names: Iterable[str], then: Any, today: Any, only_then: Collection[str] = ()) -> list[str]:
+    """Each flag with its default, and with today's if it is another one."""
+    lines = []
+    for name in sorted(names):
+        old, new = getattr(then, name), getattr(today, name)
+        note = "  # no flag today" if name in only_then else f"  # today {shown(new)}" if new != old else ""
+        lines.append(f"--{name.replace('_', '-')}={shown(old)}{note}")
+    return lines
+
+
+def test_the_page_lists_the_flags_and_defaults_of_release_1_3() -> None:
+    then, today = AutoscalingOptions.for_profile("legacy"), AutoscalingOptions()
+    assert listed("cluster-autoscaler --profile legacy") == flag_lines(LEGACY_FLAGS, then, today, LEGACY_ONLY)
+
+
+def test_the_page_lists_the_flags_and_defaults_of_the_updater_of_2020() -> None:
+    names = LEGACY_UPDATER_FLAGS - {"profile"}
+    lines = flag_lines(names, UpdaterOptions(profile="legacy"), UpdaterOptions())
+    assert listed("vpa-updater --profile legacy") == lines
+
+
+def test_the_help_of_the_profiles_names_the_page() -> None:
+    for command in ("cluster-autoscaler", "vpa-updater"):
+        text = "".join(kscale("run", command, "--help").stdout.replace("│", " ").split())  # lines are broken anywhere
+        assert "docs/programs-of-2018-2020.md" in text
 
 
 @pytest.mark.parametrize("command", re.findall(r"^kscale run (.*?) *(?:#.*)?$", TEXT, re.MULTILINE))

@@ -162,7 +162,8 @@ _SCALE_DOWN: Final = {
     "node_deletion_candidate_ttl": "How long the taint of a candidate for deletion is trusted after a restart.",
 }
 _RELEASE_1_3: Final = {
-    "profile": "Release to run as: current, or legacy for release 1.3 of 2018 and 2019 with its flags and defaults.",
+    "profile": "Release to run as: current, or legacy for release 1.3 of 2018 and 2019 with its flags and defaults "
+    "(listed in docs/programs-of-2018-2020.md; this help shows today's).",
     "node_autoprovisioning_enabled": "Create node groups that a scale-up needs, and delete those that nothing needs.",
     "max_autoprovisioned_node_group_count": "Maximum number of groups that are created.",
     "max_empty_bulk_delete": "Maximum number of empty nodes that are deleted at a time.",

@@ -286,9 +286,10 @@ class LeaseFlags(OptionGroup):
         if not self.leader_elect:
             return None
         if self.leader_elect_resource_lock != "leases":
-            raise InputError(
-                Problem(f"Invalid lock-type {self.leader_elect_resource_lock}", field="--leader-elect-resource-lock")
-            )
+            text = f"Invalid lock-type {self.leader_elect_resource_lock}: leases is the only one"
+            if self.leader_elect_resource_lock == "endpoints":
+                text += "; older releases could lock Endpoints, which client-go no longer offers"
+            raise InputError(Problem(text, field="--leader-elect-resource-lock"))
         from kscale.drivers.leader_election import LeaderElectionOptions
 
         return LeaderElectionOptions(

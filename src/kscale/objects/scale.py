@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.base import ApiStruct
@@ -28,6 +28,7 @@ __all__ = [
     "has_built_in_scale",
     "scale_of",
     "scale_of_workload",
+    "scale_path_problems",
     "scale_paths",
     "with_replicas",
 ]
@@ -125,6 +126,41 @@ def _paths(spec: _DefinitionSpec) -> dict[str, ScalePaths]:
             selector = scale.label_selector_path or ""
             out[version.name] = ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, selector)
     return out
+
+
+def scale_path_problems(definition: Mapping[str, Any]) -> list[Problem]:
+    """Return what the API server refuses of the paths of a CustomResourceDefinition's scales, with their fields.
+
+    A path is not checked against the schema: one that leads nowhere is accepted. Upstream:
+    ``ValidateCustomResourceDefinitionSubresources``. Raises ``InputError`` for odd shapes.
+    """
+    problems = []
+    for i, version in enumerate(
+        (from_dict(definition, CustomResourceDefinition).spec or _DefinitionSpec()).versions or ()
+    ):
+        scale = None if version.subresources is None else version.subresources.scale
+        if scale is None:
+            continue
+        for name, path, roots in (
+            ("specReplicasPath", scale.spec_replicas_path, (".spec",)),
+            ("statusReplicasPath", scale.status_replicas_path, (".status",)),
+            ("labelSelectorPath", scale.label_selector_path or "", (".spec", ".status")),
+        ):
+            text = _path_problem(path, roots, required=name != "labelSelectorPath")
+            if text:
+                problems.append(Problem(text, field=f"spec.versions[{i}].subresources.scale.{name}"))
+    return problems
+
+
+def _path_problem(path: str, roots: tuple[str, ...], *, required: bool) -> str:
+    if not path:
+        return "Required value" if required else ""
+    if not path.startswith("."):
+        return f'Invalid value: "{path}": must be a simple json path starting with .'
+    if not path.startswith(tuple(f"{root}." for root in roots)):
+        where = f"either {' or '.join(roots)}" if len(roots) > 1 else roots[0]
+        return f'Invalid value: "{path}": should be a json path under {where}'
+    return ""
 
 
 def has_built_in_scale(group: str, kind: str) -> bool:

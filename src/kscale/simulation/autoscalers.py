@@ -9,10 +9,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kscale.ca.errors import AutoscalerError
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.legacy.metrics import GPU_LABEL_1_3
 from kscale.ca.options import CURRENT, LEGACY, AutoscalingOptions
+from kscale.ca.scale_up.one_loop import check_options
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.driver import Driver
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
@@ -117,9 +119,19 @@ class Autoscalers:
             options = AutoscalingOptions.for_profile(str(profile), **found.values)
             for problem in (*options.problems(), *options.misplaced(options.profile, found.values)):
                 self.values.wrong(f"{where}.{problem.field.replace('_', '-')}", problem.message)
+            if not options.problems():
+                self._check_expander(f"{where}.expander", options)
             return options, frequent is True
         except InputError as error:
             for problem in error.problems:
                 name = problem.field.replace("_", "-")
                 self.values.wrong(f"{where}.{name}", problem.message)
             return AutoscalingOptions(), True
+
+    def _check_expander(self, field: str, options: AutoscalingOptions) -> None:
+        """Check that the release of the profile has the expander, before a loop asks for it."""
+        try:
+            check_options(options)
+        except AutoscalerError as error:
+            release = " (profile legacy: release 1.3)" if options.legacy else ""
+            self.values.wrong(field, f"{error.message}{release}")

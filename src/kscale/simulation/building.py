@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -81,7 +82,22 @@ class Setup:
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
     """A scenario file, YAML or JSON. Raises :class:`~kscale.InputError`, with the file and the field."""
-    return from_dict(read_plain_file(path, "scenario"), Scenario, source=str(path))
+    try:
+        return from_dict(read_plain_file(path, "scenario"), Scenario, source=str(path))
+    except InputError as error:
+        raise InputError([_with_flags(problem) for problem in error.problems]) from None
+
+
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
+
+
+def _with_flags(problem: Problem) -> Problem:
+    """Return the problem; of an unknown field of a controller with the hint that flags stand below ``flags``."""
+    unknown = _UNKNOWN_FIELD.search(problem.message)
+    parents = problem.field.split(".")
+    if unknown is None or len(parents) != 2 or parents[0] != "controllers":
+        return problem
+    return replace(problem, message=f"{problem.message}; is flags.{unknown[1]} meant?")
 
 
 def build(
@@ -116,6 +132,7 @@ class _Builder:
         self.scenario, self.values, self.begin = scenario, values, begin
         self._more_groups = groups
         self._workloads: set[str] = {*_WORKLOADS}
+        self._unscaled: Mapping[str, str] = {}
         self._report = LoadReport()  # of the scenario's own objects
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
@@ -230,6 +247,7 @@ class _Builder:
                 [replace(problem, source=problem.source or self.values.source) for problem in error.problems]
             ) from None
         self._workloads = {*_WORKLOADS, *(each.kind for each in custom.resources)}
+        self._unscaled = custom.unscaled
         return custom
 
     def _left_out(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
@@ -373,10 +391,20 @@ class _Builder:
 
     def _key(self, text: str, field: str) -> Key:
         parts = text.split("/")
+        if len(parts) == 3 and parts[0] not in self._workloads and (why := self._why_no_pods(parts[0])):
+            self.values.wrong(field, f"{text} makes no pods: {why}")
+            return "", "", ""
         if len(parts) != 3 or parts[0] not in self._workloads:
             self.values.wrong(field, f"{text!r} is no workload: Deployment/NAMESPACE/NAME is meant")
             return "", "", ""
         return parts[0], parts[1], parts[2]
+
+    def _why_no_pods(self, kind: str) -> str:
+        """Return why the objects of a custom kind make no pods here; empty if there are no objects of the kind."""
+        if kind in self._unscaled:
+            return self._unscaled[kind]
+        custom = any(each.startswith(f"{kind}.") for each in self._report.skipped)
+        return "no HPA scales it, or it has no CustomResourceDefinition with a scale" if custom else ""
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
         values = self.values

@@ -10,10 +10,11 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.custom import CustomObject, CustomResource, custom_resources
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import find_kind, group_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.rest_mapping import BUILT_IN
+from kscale.objects.scale import ScaleError, scale_of, scale_path_problems
 from kscale.snapshot.sources import RawObject, Source, read
 from kscale.world.simulated.custom_resources import pod_template_problem
 
@@ -25,12 +26,14 @@ _DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
 class CustomObjects(msgspec.Struct, kw_only=True):
     """``resources``: the custom kinds that HPAs scale; ``objects``: the objects of these kinds.
 
-    ``warnings``: HPAs whose targets cannot be simulated, and why.
+    ``warnings``: HPAs whose targets cannot be simulated or scaled, and why. ``unscaled``: why the objects of a custom
+    kind make no pods, by kind.
     """
 
     resources: list[CustomResource] = []
     objects: list[CustomObject] = []
     warnings: list[str] = []
+    unscaled: dict[str, str] = {}
 
 
 def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> CustomObjects:
@@ -58,7 +61,11 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
         try:
             data = _plain(record)
             if kind == _DEFINITION:
-                found.resources += [each for each in custom_resources(data) if (each.group, each.kind) in wanted]
+                scaled = [each for each in custom_resources(data) if (each.group, each.kind) in wanted]
+                wrong = scale_path_problems(data) if scaled else []
+                if wrong:
+                    raise InputError(wrong)
+                found.resources += scaled
             else:
                 found.objects.append(_object(data))
         except InputError as error:
@@ -68,6 +75,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
             ]
     if problems:
         raise InputError(problems)
+    found.unscaled = _unscaled(found)
     _check(objects, found)
     return found
 
@@ -93,9 +101,32 @@ def _object(data: dict[str, Any]) -> CustomObject:
     return from_dict({**data, "metadata": {**data.get("metadata", {}), "namespace": "default"}}, CustomObject)
 
 
+def _unscaled(found: CustomObjects) -> dict[str, str]:
+    """Return why the objects of kinds without a scale make no pods, by kind."""
+    scaled = {(each.group, each.kind) for each in found.resources}
+    return {
+        each.kind: f"there is no CustomResourceDefinition of {each.kind} with a scale"
+        for each in found.objects
+        if (group_of(each.api_version), each.kind) not in scaled
+    }
+
+
+def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
+    """Return what is wrong with the scale of an object, as its ``/scale`` answers; empty if nothing is."""
+    try:
+        scale = scale_of(to_dict(target), resource.paths)
+    except ScaleError as error:
+        return f"cannot be scaled: {error}"
+    if scale.spec.replicas < 0:
+        return f"has a negative size: {resource.paths.spec_replicas} is {scale.spec.replicas}"
+    if not resource.paths.label_selector:
+        return "cannot be scaled: its CustomResourceDefinition has no labelSelectorPath, by which an HPA finds the pods"
+    return ""
+
+
 def _check(objects: Sequence[KubeObject], found: CustomObjects) -> None:
     """Drop objects of kinds without a scale, and warn of each HPA whose target cannot be simulated."""
-    scaled = {(each.group, each.kind) for each in found.resources}
+    scaled = {(each.group, each.kind): each for each in reversed(found.resources)}
     found.objects = [each for each in found.objects if (group_of(each.api_version), each.kind) in scaled]
     built_in = {(each.group, each.kind) for each in BUILT_IN}
     there = {(each.kind, each.key): each for each in found.objects}
@@ -103,12 +134,16 @@ def _check(objects: Sequence[KubeObject], found: CustomObjects) -> None:
         reference = _target(item)
         if reference is None or (group_of(reference.api_version), reference.kind) in built_in:
             continue
-        why = ""
-        if (group_of(reference.api_version), reference.kind) not in scaled:
-            why = f"there is no CustomResourceDefinition of {reference.kind} with a scale"
+        key = group_of(reference.api_version), reference.kind
+        target = there.get((reference.kind, f"{item.namespace or 'default'}/{reference.name}"))
+        if key not in scaled:
+            problem = f"is not simulated: there is no CustomResourceDefinition of {reference.kind} with a scale"
+        elif target is None:
+            problem = "is not simulated: it is not there"
+        elif why := pod_template_problem(target):
+            problem = f"is not simulated: {why}"
         else:
-            target = there.get((reference.kind, f"{item.namespace or 'default'}/{reference.name}"))
-            why = "it is not there" if target is None else pod_template_problem(target)
-        if why:
+            problem = _scale_problem(target, scaled[key])
+        if problem:
             named = f"HorizontalPodAutoscaler {item.namespace or 'default'}/{item.name}"
-            found.warnings.append(f"{named}: its target {reference.kind} {reference.name} is not simulated: {why}")
+            found.warnings.append(f"{named}: its target {reference.kind} {reference.name} {problem}")

@@ -205,7 +205,10 @@ def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:
         (["--tls-cert-file", "x"], "--tls-cert-file and --tls-private-key-file go together"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
         (["--leader-elect-lease-duration", "soon"], "--leader-elect-lease-duration"),
-        (["--leader-elect-resource-lock", "endpoints"], "Invalid lock-type endpoints"),
+        (
+            ["--leader-elect-resource-lock", "endpoints"],
+            "Invalid lock-type endpoints: leases is the only one; older releases",
+        ),
     ],
 )
 def test_what_it_cannot_start_with(arguments: list[str], said: str, kubeconfig: str) -> None:

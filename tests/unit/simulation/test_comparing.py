@@ -9,8 +9,11 @@ import msgspec
 import pytest
 import yaml
 
+from kscale import InputError
 from kscale.schemas import schema
 from kscale.simulation import ComparedDecision, ProfileComparison, Scenario, compare_profiles, read_scenario
+from kscale.simulation.compared_runs import run_scenario
+from kscale.simulation.explaining import explain
 from kscale.simulation.release_rules import RULES
 from unit.cli.support import kscale
 from unit.simulation.test_old_programs import HALF, NAMES, TEMPLATE
@@ -172,6 +175,174 @@ def test_a_size_that_the_calculator_of_then_alone_decides_names_its_rule() -> No
     found = compared(scaled([["0s", 1.1]], 50, **{"scale-down-enabled": False}))
     first = rows(found, "PutScale")[0]
     assert (first.legacy, first.current, first.rule) == ("5", "", "replica-calculator")
+
+
+def test_an_empty_cluster_is_left_alone_by_release_1_3() -> None:
+    found = compared(
+        {
+            "horizon": "3m",
+            "groups": [{**POOL, "target": 0}],
+            "objects": [workload("Deployment", "web", 4)],
+            "controllers": {"clusterAutoscaler": {}},
+        }
+    )
+    (grown,) = rows(found, "IncreaseSize")
+    assert (grown.legacy_at, grown.current, grown.rule) == (None, "+1", "empty-cluster")
+    assert grown.evidence == "Cluster has no nodes."
+
+
+@pytest.mark.parametrize("flags", [{}, {"expander": "most-pods"}])
+def test_pods_of_a_priority_below_zero_were_expendable(flags: dict[str, Any]) -> None:
+    """The expander has no part in it: there is one group, or both programs have the same expander."""
+    deployment = workload("Deployment", "web", 12)
+    deployment["spec"]["template"]["spec"]["priority"] = -5
+    found = compared(
+        {
+            "horizon": "3m",
+            "groups": [POOL],
+            "objects": [deployment],
+            "controllers": {"clusterAutoscaler": {"flags": flags}},
+        }
+    )
+    (grown,) = rows(found, "IncreaseSize")
+    assert (grown.legacy_at, grown.rule, grown.also) == (None, "expendable-cutoff", [])
+    assert grown.evidence == "release 1.3 with --expendable-pods-priority-cutoff=-10 decides this as today"
+
+
+def test_the_expander_is_named_where_todays_default_makes_release_1_3_choose_the_same_group() -> None:
+    large = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    template = {"status": {**TEMPLATE["status"], "allocatable": large, "capacity": large}}
+    found = compared(
+        {
+            "horizon": "2m",
+            "groups": [{"id": "large", "max": 8, "target": 0, "template": template}, POOL],
+            "objects": [workload("Deployment", "web", 14)],
+            "controllers": {"clusterAutoscaler": {}},
+        }
+    )
+    first = rows(found, "IncreaseSize")[0]
+    assert (first.rule, first.follows) == ("expander", 0)
+    assert first.evidence == "release 1.3 with --expander=least-waste decides this as today"
+
+
+def test_the_first_difference_of_the_bundled_vpa_scenario_needs_two_rules() -> None:
+    """A node is used by half, which is the threshold; today's program deletes it after it waited, too."""
+    folder = Path(__file__).parents[3] / "examples"
+    scenario = msgspec.structs.replace(read_scenario(folder / "simulate-requests.yaml"), horizon="15m")
+    found = compare_profiles(scenario, folder=folder)
+    (deleted,) = rows(found, "DeleteNodes")
+    assert (deleted.rule, deleted.also, deleted.follows) == ("utilization-threshold", ["delete-delay"], 0)
+    assert "today's cluster-autoscaler with --node-delete-delay-after-taint=0s" in deleted.evidence
+    assert {rule.id for rule in found.rules} == {"utilization-threshold", "delete-delay"}
+
+
+def test_machines_that_did_not_register_are_compared_one_by_one() -> None:
+    """Today's program asks for two in one call."""
+    found = compared(
+        {
+            "horizon": "4m",
+            "groups": [POOL],
+            "machines": [{"boot": "10m"}],
+            "objects": [workload("Deployment", "web", 16)],
+            "controllers": {"clusterAutoscaler": {"flags": {"max-node-provision-time": "1m"}}},
+        }
+    )
+    first, second, *_ = rows(found, "DeleteNodes")
+    for each in (first, second):
+        assert (each.legacy, each.current, each.rule) == ("-1", "-1", "loop-start")
+        assert each.evidence == "Autoscaler loop triggered immediately after a scale up"
+    assert {each.rule for each in found.decisions} <= {"", "loop-start", "follows"}
+    assert all(0 < each.follows < i for i, each in enumerate(found.decisions, 1) if each.rule == "follows")
+
+
+def test_two_hpas_of_the_same_pods_name_the_check_that_todays_controller_has() -> None:
+    scenario = scaled([["0s", 1], ["2m", 6]], 50)
+    objects = list(scenario["objects"])
+    for each in objects[:2]:
+        twin = msgspec.json.decode(msgspec.json.encode(each))
+        twin["metadata"]["name"] = "api"
+        if "scaleTargetRef" in twin["spec"]:
+            twin["spec"]["scaleTargetRef"]["name"] = "api"
+        objects.append(twin)
+    found = compared({**scenario, "horizon": "4m", "objects": objects, "controllers": {"horizontal": {}}})
+    assert len(rows(found, "PutScale")) > 1
+    for each in rows(found, "PutScale"):
+        assert (each.current_at, each.rule) == (None, "ambiguous-selector")
+        assert each.evidence.startswith("pods by selector app=web are controlled by more than one HPA")
+
+
+def test_what_nothing_proves_is_not_explained_and_tells_the_words_of_both_programs() -> None:
+    """Without other flags to try, the only evidence is what the loops said."""
+    scenario = {"horizon": "3m", "groups": [POOL], "controllers": {"clusterAutoscaler": {}}}
+    deployment = workload("Deployment", "web", 12)
+    deployment["spec"]["template"]["spec"]["priority"] = -5
+    given = msgspec.convert({**NAMES, **scenario, "objects": [deployment]}, Scenario)
+    old, new = (run_scenario(given, {"cluster_autoscaler": profile}) for profile in ("legacy", "current"))
+    ((name, cause),) = explain("cluster-autoscaler", old, new, [], lambda changes, until: (old, new)).items()
+    assert name == (("cluster-autoscaler", "IncreaseSize", "pool"), 0)
+    assert cause.rule == "not-explained"
+    assert cause.evidence.startswith("then: ScaleDownInCooldown: since the process started; today: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "legacy", "current"),
+    [
+        ({"estimator": "basic"}, [], ["clusterAutoscaler.estimator=basic"]),
+        ({"expander": "least-nodes"}, ["clusterAutoscaler.expander=least-nodes"], []),
+        ({"expander": "priority,least-waste"}, ["clusterAutoscaler.expander=priority,least-waste"], []),
+    ],
+)
+def test_a_value_that_one_program_refuses_is_left_out_of_its_run(
+    flags: dict[str, Any], legacy: list[str], current: list[str]
+) -> None:
+    found = compared(
+        {
+            "horizon": "2m",
+            "groups": [POOL],
+            "objects": [workload("Deployment", "web", 12)],
+            "controllers": {"clusterAutoscaler": {"flags": flags}},
+        }
+    )
+    assert (found.legacy.left_out, found.current.left_out) == (legacy, current)
+    assert rows(found, "IncreaseSize")
+
+
+def test_gates_that_one_controller_does_not_know_are_left_out_one_by_one() -> None:
+    scenario = scaled([["0s", 1]], 50)
+    gates = "HPAContainerMetrics=true,HPAScaleToZero=false,HPAGeneration=true"
+    controllers = {"horizontal": {"flags": {"feature-gates": gates}}}
+    found = compared({**scenario, "horizon": "1m", "controllers": controllers})
+    assert found.legacy.left_out == ["horizontal.feature-gates=HPAGeneration=true"]
+    assert found.current.left_out == ["horizontal.feature-gates=HPAContainerMetrics=true"]
+
+
+def test_a_value_that_both_programs_refuse_is_an_error_with_its_field() -> None:
+    with pytest.raises(InputError) as raised:
+        compared({"horizon": "2m", "controllers": {"clusterAutoscaler": {"flags": {"estimator": "guess"}}}})
+    assert "controllers.clusterAutoscaler.flags.estimator" in str(raised.value)
+
+
+def test_the_legacy_run_has_the_old_profile_of_the_hpa_that_the_scenario_names() -> None:
+    scenario = scaled([["0s", 1]], 50)
+    controllers = {"horizontal": {"flags": {"profile": "legacy-1.18"}}}
+    found = compared({**scenario, "horizon": "1m", "controllers": controllers})
+    assert found.legacy.profiles == {"horizontal-pod-autoscaler": "legacy-1.18"}
+    assert found.current.profiles == {"horizontal-pod-autoscaler": "current"}
+
+
+def test_a_profile_that_a_program_does_not_have_is_an_error() -> None:
+    with pytest.raises(InputError) as raised:
+        compared({"horizon": "1m", "controllers": {"clusterAutoscaler": {"flags": {"profile": "legacy-1.18"}}}})
+    (problem,) = raised.value.problems
+    assert problem.field == "controllers.clusterAutoscaler.flags.profile"
+
+
+def test_a_scenario_without_a_program_that_has_a_profile_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({**NAMES, "horizon": "1m", "controllers": {}}))
+    shown = kscale("compare", file)
+    assert shown.code == 0
+    assert "The scenario runs no program that has a profile: both runs are the same." in shown.stdout
 
 
 def test_every_rule_names_both_sources() -> None:

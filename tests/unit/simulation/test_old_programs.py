@@ -199,6 +199,41 @@ def test_the_updater_of_2020_runs_in_a_scenario_without_an_admission_controller(
     assert updated("current", 12).report.evictions == 0
 
 
+def test_a_group_that_the_basic_estimator_cannot_divide_by_is_named() -> None:
+    empty = {"status": {**TEMPLATE["status"], "capacity": {**ROOM, "cpu": "0"}}}
+    scenario = autoscaled([workload("Deployment", "web", 9)], "3m", {"estimator": "basic"}, group={"template": empty})
+    with pytest.raises(InputError) as raised:
+        ran(scenario)
+    assert "node group pool: the template's capacity of cpu is zero" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"expander": "least-nodes"}, "Expander least-nodes not supported (profile legacy: release 1.3)"),
+        ({"expander": "cheapest", "profile": "current"}, "Expander cheapest not supported"),
+    ],
+)
+def test_an_expander_that_the_release_does_not_have_is_an_error_of_its_field(
+    flags: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        ran(autoscaled([workload("Deployment", "web", 9)], "1m", flags))
+    assert [(each.field, each.message) for each in raised.value.problems] == [
+        ("controllers.clusterAutoscaler.flags.expander", message)
+    ]
+
+
+def test_a_flag_beside_the_flags_of_a_controller_gets_a_hint(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({**NAMES, "controllers": {"clusterAutoscaler": {"profile": "legacy"}}}))
+    with pytest.raises(InputError) as raised:
+        read_scenario(file)
+    (problem,) = raised.value.problems
+    assert problem.field == "controllers.clusterAutoscaler"
+    assert problem.message == "object contains unknown field `profile`; is flags.profile meant?"
+
+
 # -- custom resources --------------------------------------------------------------------------------------------------
 
 PATHS = {
@@ -296,6 +331,77 @@ def test_objects_that_do_nothing_are_warnings() -> None:
         "CronJob shop/nightly: no Jobs are made on a schedule",
         f"CronTab.{group}: its objects make no pods here, since no HPA scales one",
     ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "size", "problem"),
+    [
+        (
+            {**PATHS, "specReplicasPath": ".spec.sizes[0].wanted"},
+            {"wanted": 2},
+            'cannot be scaled: the spec replicas field ".spec.sizes[0].wanted" does not exist',
+        ),
+        (PATHS, {}, 'cannot be scaled: the spec replicas field ".spec.size.wanted" does not exist'),
+        (PATHS, {"wanted": "two"}, "cannot be scaled: replicas must be a whole number, not 'two'"),
+        (PATHS, {"wanted": -3}, "has a negative size: .spec.size.wanted is -3"),
+        (
+            {name: path for name, path in PATHS.items() if name != "labelSelectorPath"},
+            {"wanted": 2},
+            "cannot be scaled: its CustomResourceDefinition has no labelSelectorPath, by which an HPA finds the pods",
+        ),
+    ],
+)
+def test_a_scale_that_no_hpa_can_use_is_a_warning(paths: dict[str, str], size: dict[str, Any], problem: str) -> None:
+    crontab = {**CRONTAB, "spec": {**CRONTAB["spec"], "size": size}}
+    run = ran(with_custom_resource(definition(paths), crontab, HPA, load=False, horizon="1m"))
+    assert run.report.warnings == [f"HorizontalPodAutoscaler shop/web: its target CronTab web {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "problems"),
+    [
+        (
+            {},
+            {"specReplicasPath": "Required value", "statusReplicasPath": "Required value"},
+        ),
+        (
+            {**PATHS, "specReplicasPath": "spec.size"},
+            {"specReplicasPath": 'Invalid value: "spec.size": must be a simple json path starting with .'},
+        ),
+        (
+            {**PATHS, "statusReplicasPath": ".spec.there"},
+            {"statusReplicasPath": 'Invalid value: ".spec.there": should be a json path under .status'},
+        ),
+        (
+            {**PATHS, "labelSelectorPath": ".metadata.labels"},
+            {
+                "labelSelectorPath": (
+                    'Invalid value: ".metadata.labels": should be a json path under either .spec or .status'
+                )
+            },
+        ),
+    ],
+)
+def test_paths_that_the_api_server_refuses_are_errors(paths: dict[str, str], problems: dict[str, str]) -> None:
+    with pytest.raises(InputError) as raised:
+        ran(with_custom_resource(definition(paths), CRONTAB, HPA))
+    assert {each.field: each.message for each in raised.value.problems} == {
+        f"spec.versions[0].subresources.scale.{name}": message for name, message in problems.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("objects", "why"),
+    [
+        ([CRONTAB, HPA], "there is no CustomResourceDefinition of CronTab with a scale"),
+        ([definition(PATHS), CRONTAB], "no HPA scales it, or it has no CustomResourceDefinition with a scale"),
+    ],
+)
+def test_load_of_a_custom_resource_says_why_there_are_no_pods(objects: list[dict[str, Any]], why: str) -> None:
+    with pytest.raises(InputError) as raised:
+        ran(with_custom_resource(*objects))
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.message) == ("load[0].workload", f"CronTab/shop/web makes no pods: {why}")
 
 
 WITHOUT_TEMPLATE = {**CRONTAB, "spec": {"size": {"wanted": 2}}}

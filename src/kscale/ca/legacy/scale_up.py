@@ -23,6 +23,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
 from kscale.effects import CreateGroup, Emit, Moment, Observe, Progress, StepsOf
+from kscale.errors import InputError, Problem
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -159,7 +160,11 @@ class _Run:
     def _estimate(self, group: str, pods: Sequence[int], coming: Sequence[NodeTemplate]) -> tuple[int, str]:
         template, records = self.templates[group], [self.pods[i] for i in pods]
         if self.options.estimator == "basic":
-            basic = basic_estimate([r.pod for r in records], template, [item.node for item in coming])
+            try:
+                basic = basic_estimate([r.pod for r in records], template, [item.node for item in coming])
+            except InputError as error:
+                of_group = [Problem(each.message, object=f"node group {group}") for each in error.problems]
+                raise InputError(of_group) from None
             return basic.node_count, basic.report
         packed = old_binpacking_estimate(self.snapshot, records, template=template, coming=coming, profile=self.profile)
         return packed.node_count, ""

@@ -13,7 +13,7 @@ from kscale.cli.commands.simulate import HorizonOption, SeedOption
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 
 if TYPE_CHECKING:
-    from kscale.simulation import ComparedRun, ProfileComparison, ReleaseRule
+    from kscale.simulation import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule
 
 __all__ = ["command", "comparison_view"]
 
@@ -28,7 +28,8 @@ def command(
     """Runs a scenario twice, with --profile legacy and with today's programs: what each decides, when, and why.
 
     The Cluster Autoscaler of release 1.3, the HPA controller of Kubernetes 1.20 and the VPA's updater of 2020 run
-    against the same simulated cluster as today's. Each difference names the rule that changed, with both sources.
+    against the same simulated cluster as today's. Each difference names the rule that changed, with both sources,
+    where a report or a further run proves it.
     """
     from kscale.simulation import compare_profiles, read_scenario
 
@@ -53,23 +54,33 @@ def comparison_view(compared: ProfileComparison) -> View:
     name = f"{compared.name}: " if compared.name else ""
     rows: list[Sequence[Cell | str | float | None]] = [
         [
+            str(number),
             _time(min(t for t in (each.legacy_at, each.current_at) if t is not None)),
             each.by,
             f"{each.action} {each.about}".strip(),
             _told(each.legacy_at, each.legacy),
             _told(each.current_at, each.current),
-            each.rule or "same",
+            _rules(each),
         ]
-        for each in compared.decisions
+        for number, each in enumerate(compared.decisions, 1)
     ]
-    footer = [line for rule in compared.rules for line in _explained(rule)]
+    footer = [line for rule in compared.rules for line in _explained(rule, compared.decisions)]
     footer += [
-        f"Left out of the {run.profile} run, whose programs have no such flag: {', '.join(run.left_out)}."
+        f"Left out of the {run.profile} run, whose programs have no such flag or refuse the value: "
+        f"{', '.join(run.left_out)}."
         for run in (compared.legacy, compared.current)
         if run.left_out
     ]
+    footer += [
+        f"The {program} of the legacy run has the profile {profile}."
+        for program, profile in compared.legacy.profiles.items()
+        if profile != "legacy"
+    ]
+    if not compared.legacy.profiles:
+        footer.append("The scenario runs no program that has a profile: both runs are the same.")
     sums = [Column("PROFILE"), *(Column(each, "right") for each in ("NODE-HOURS", "COST", "MOST NODES", "P95 WAIT"))]
-    columns = [Column(each) for each in ("AT", "BY", "DECISION", "LEGACY", "TODAY", "RULE")]
+    columns = [Column("#", "right")]
+    columns += [Column(each) for each in ("AT", "BY", "DECISION", "LEGACY", "TODAY", "RULE")]
     return View(
         headline=f"{name}{len(compared.decisions):,} decisions, of which {differ:,} differ.",
         tables=[Table(sums, [_run(compared.legacy), _run(compared.current)]), Table(columns, rows)],
@@ -78,14 +89,28 @@ def comparison_view(compared: ProfileComparison) -> View:
     )
 
 
-def _explained(rule: ReleaseRule) -> list[str]:
+def _rules(decision: ComparedDecision) -> str:
+    """Return the rules of a decision, and which decision it follows."""
+    if decision.follows:
+        return f"{decision.rule} {decision.follows}"
+    return ", ".join((decision.rule, *decision.also)) if decision.rule else "same"
+
+
+def _explained(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> list[str]:
+    """Return what a rule says, and what shows it in the first decision that names it."""
+    numbered = [(number, each) for number, each in enumerate(decisions, 1) if each.rule == rule.id]
+    if rule.id == "not-explained":
+        return [f"{rule.id}: {rule.legacy}.", *(f"  row {number}  {each.evidence}" for number, each in numbered)]
     if rule.legacy == rule.current:
         return [f"{rule.id}: {rule.legacy}, because of {rule.legacy_source}."]
-    return [
+    lines = [
         f"{rule.id}:",
         f"  then   {rule.legacy} ({rule.legacy_source})",
         f"  today  {rule.current} ({rule.current_source})",
     ]
+    if numbered and numbered[0][1].evidence:
+        lines.append(f"  shown  row {numbered[0][0]}: {numbered[0][1].evidence}")
+    return lines
 
 
 def _run(run: ComparedRun) -> list[Cell | str | float | None]:
