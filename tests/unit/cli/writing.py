@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import kscale
 from kscale import files
 
 __all__ = ["FULL", "Ended", "Fault", "run"]
@@ -25,6 +26,8 @@ _PRELOADED = (
 )  # fmt: skip
 _context = get_context("forkserver")
 _context.set_forkserver_preload(list(_PRELOADED))
+_ROOT = Path(kscale.__file__).parents[1]
+"""The folder that kscale is imported from: the tree or what is installed."""
 FULL = 0
 """In place of a signal: the disk is full."""
 
@@ -120,9 +123,10 @@ def _watch(fault: Fault | None, told: Connection) -> None:
         if mode != "wb":
             return open(file, mode, **more)
         count += 1
-        callers = [each for each in traceback.extract_stack() if "/src/kscale/" in each.filename]
-        place = next(each for each in reversed(callers) if not each.filename.endswith("/kscale/files.py"))
-        told.send(("writer", f"{place.filename.partition('/src/')[2]}:{place.name}"))
+        paths = [(Path(each.filename), each.name) for each in traceback.extract_stack()]
+        callers = [(path.relative_to(_ROOT), name) for path, name in paths if path.is_relative_to(_ROOT)]
+        place, name = next((path, name) for path, name in reversed(callers) if path.as_posix() != "kscale/files.py")
+        told.send(("writer", f"{place.as_posix()}:{name}"))
         return Stopped(io.FileIO(file, mode, **more))
 
     def replace(source: Any, target: Any) -> None:
