@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kscale.drivers.live import Live
 from kscale.effects import Moment, Observation, Steps
 from kscale.objects.core import LimitRangeItem, Pod, PodSpec
-from kscale.objects.decode import from_json, to_json
+from kscale.objects.decode import to_json
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.processes import worker_processes
 from kscale.vpa.admission import Reviewed
@@ -24,8 +24,6 @@ from kscale.vpa.limit_range import CONTAINER, POD, LimitRanges
 from kscale.vpa.options import AdmissionOptions
 
 __all__ = ["LARGE", "LargeReviews", "ReviewLimits", "answer_pod", "read_review"]
-
-T = TypeVar("T")
 
 LARGE: Final = 64 * 1024
 """Bytes. Smaller reviews take less than a few milliseconds, and are answered on the event loop."""
@@ -183,5 +181,4 @@ def _answer(number: int, vpa: bytes | None, limit_ranges: _OneNamespace, options
     read = _reviews.pop(number, None)
     if read is None:
         return unpatched("too many large reviews were read meanwhile; this one is not patched", resource="Pod")
-    decoded = None if vpa is None else from_json(vpa, VerticalPodAutoscaler)
-    return answer_pod(read, decoded, limit_ranges=limit_ranges, options=options)
+    return answer_pod(read, vpa, limit_ranges=limit_ranges, options=options)

@@ -399,7 +399,7 @@ def test_the_updater_of_2020_has_the_flags_of_its_time(monkeypatch: pytest.Monke
     [
         ("--no-use-admission-controller-status", "--use-admission-controller-status: the updater of 2020 has no such"),
         ("--pod-update-threshold=0.2", "--pod-update-threshold: the updater of 2020 has no such flag"),
-        ("--profile=old", "--profile: unknown profile 'old'; there are current, legacy"),
+        ("--profile=old", "--profile: unknown profile 'old'; there are current, 1.8.0, legacy"),
     ],
 )
 def test_the_updater_of_2020_refuses_younger_flags(flag: str, why: str) -> None:

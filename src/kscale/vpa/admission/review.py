@@ -21,7 +21,7 @@ from kscale.effects import (
 )
 from kscale.objects.argument_types import typed
 from kscale.objects.core import Pod
-from kscale.objects.decode import to_json
+from kscale.objects.decode import from_json, to_json
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.admission.matching import VpaIndex
 from kscale.vpa.admission.pod_handler import PodAdmission, patch_pod, read_pod
@@ -169,12 +169,17 @@ def _count_containers(pod: dict[str, Any]) -> int:
 
 def answer_pod(
     review: PodReview,
-    vpa: VerticalPodAutoscaler | None,
+    vpa: VerticalPodAutoscaler | bytes | None,
     *,
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> Reviewed:
-    """Return the answer to the review of a pod whose VPA is known; without one the pod stays as it is."""
+    """Return the answer to the review of a pod whose VPA is known; without one the pod stays as it is.
+
+    ``vpa``: may be the JSON text that :func:`kscale.objects.decode.to_json` made of it in another process.
+    """
+    if isinstance(vpa, bytes):
+        vpa = from_json(vpa, VerticalPodAutoscaler)
     if isinstance(review.pod, PodAdmission):
         admitted = review.pod
     else:
