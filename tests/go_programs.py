@@ -18,7 +18,9 @@ class BuildError(RuntimeError):
     """Go is missing, or a program does not build."""
 
 
-def build_program(sources: Path, name: str, *, modfile: Path | None = None, flags: Sequence[str] = ()) -> Path:
+def build_program(
+    sources: Path, name: str, *, modfile: Path | None = None, flags: Sequence[str] = (), modules: Sequence[Path] = ()
+) -> Path:
     """Return the path of a program, building it unless it was built from the same sources before.
 
     The first build takes minutes. Programs are cached below ``$XDG_CACHE_HOME/kscale``.
@@ -33,6 +35,8 @@ def build_program(sources: Path, name: str, *, modfile: Path | None = None, flag
         Module file used instead of ``go.mod``; its ``.sum`` file stands beside it.
     flags
         Further flags of ``go build``.
+    modules
+        Folders of further modules of ours that the module file names.
 
     Raises
     ------
@@ -42,10 +46,11 @@ def build_program(sources: Path, name: str, *, modfile: Path | None = None, flag
     go = shutil.which("go")
     if go is None:
         raise BuildError(f"Go is not on the path: {name} is built from source")
-    modules = modfile or sources / "go.mod"
+    module_file = modfile or sources / "go.mod"
     version = subprocess.run([go, "version"], capture_output=True, text=True, check=True, cwd=sources).stdout
     digest = hashlib.sha256(f"{version}{flags}".encode())
-    for path in [*sorted(sources.glob("*.go")), modules, modules.with_suffix(".sum")]:
+    go_files = [path for folder in (sources, *modules) for path in sorted(folder.glob("*.go"))]
+    for path in [*go_files, module_file, module_file.with_suffix(".sum")]:
         digest.update(path.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kscale"
     cache.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,8 @@ __all__ = ["KUBERNETES", "VPA", "build_programs", "default_version", "upstream_o
 HERE = Path(__file__).parent
 KUBERNETES = HERE / "kubernetes"
 VPA = HERE / "vpa"
+HARNESS = HERE / "harness"
+"""The Go module that both programs share."""
 _MODULE = "k8s.io/kubernetes"
 _VPA_MODULE = "k8s.io/autoscaler/vertical-pod-autoscaler"
 
@@ -39,12 +41,13 @@ def build_kubernetes(version: str = "") -> Path:
     minor = version.removeprefix("v").rpartition(".")[0]
     modfile = known[version]
     other = None if modfile.name == "go.mod" else modfile
-    return build_program(KUBERNETES, f"oracle-kubernetes-{version}", modfile=other, flags=[f"-tags=kubernetes{minor}"])
+    name, tag = f"oracle-kubernetes-{version}", f"-tags=kubernetes{minor}"
+    return build_program(KUBERNETES, name, modfile=other, flags=[tag], modules=[HARNESS])
 
 
 def build_vpa() -> Path:
     """Return the program that links the Vertical Pod Autoscaler."""
-    return build_program(VPA, "oracle-vpa")
+    return build_program(VPA, "oracle-vpa", modules=[HARNESS])
 
 
 def build_programs(names: Collection[str], version: str = "") -> dict[str, Path]:

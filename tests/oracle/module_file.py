@@ -26,6 +26,7 @@ def module_text(upstream: str, version: str) -> str:
     staging = re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => \./staging", upstream, re.MULTILINE)
     release = "v0" + version.removeprefix("v1")
     replaced = "".join(f"\t{module} => {module} {release}\n" for module in staging)
+    replaced += "\tkscale.dev/oracle/harness => ../harness\n"
     return f"module kscale.dev/oracle\n\ngo {go[1]}\n\nrequire k8s.io/kubernetes {version}\n\nreplace (\n{replaced})\n"
 
 

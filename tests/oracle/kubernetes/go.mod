@@ -2,6 +2,8 @@ module kscale.dev/oracle
 
 go 1.26.0
 
+require kscale.dev/oracle/harness v0.0.0
+
 require (
 	github.com/go-logr/logr v1.4.3
 	k8s.io/api v0.37.2
@@ -125,3 +127,5 @@ replace (
 	k8s.io/sample-controller => k8s.io/sample-controller v0.37.2
 	k8s.io/streaming => k8s.io/streaming v0.37.2
 )
+
+replace kscale.dev/oracle/harness => ../harness

@@ -43,10 +43,11 @@ import (
 	resourceclient "k8s.io/metrics/pkg/client/clientset/versioned/typed/metrics/v1beta1"
 	customclient "k8s.io/metrics/pkg/client/custom_metrics"
 	externalclient "k8s.io/metrics/pkg/client/external_metrics"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("hpa-reconcile", hpaReconcile)
+	harness.Register("hpa-reconcile", hpaReconcile)
 }
 
 type reconcileInput struct {
@@ -246,7 +247,7 @@ func hpaReconcile(data json.RawMessage) (any, error) {
 	var out reconcileOutput
 	err = withGates(gates, func() error {
 		// The controller starts a moment before the first step: its start may take virtual time.
-		return atVirtualTime(in.Steps[0].Now.Add(-time.Second), func() error {
+		return harness.AtVirtualTime(in.Steps[0].Now.Add(-time.Second), func() error {
 			return runSteps(in, stored, &out)
 		})
 	})

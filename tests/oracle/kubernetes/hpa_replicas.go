@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("replicas", replicas)
+	harness.Register("replicas", replicas)
 }
 
 type replicasInput struct {
@@ -130,7 +131,7 @@ func replicas(data json.RawMessage) (any, error) {
 	}
 	var out replicasOutput
 	err = withGates(in.Gates, func() error {
-		return atVirtualTime(in.Now, func() error {
+		return harness.AtVirtualTime(in.Now, func() error {
 			calculator := podautoscaler.NewReplicaCalculator(
 				fixedMetrics{in}, pods,
 				time.Duration(in.CPUInitializationPeriodS)*time.Second,

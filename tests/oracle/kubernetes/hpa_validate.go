@@ -19,10 +19,11 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/autoscaling"
 	"k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("hpa-validate", hpaValidate)
+	harness.Register("hpa-validate", hpaValidate)
 }
 
 type validateInput struct {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"kscale.dev/oracle/harness"
 )
 
 type quantityQuestion struct {
@@ -19,12 +20,12 @@ type quantityQuestion struct {
 }
 
 func init() {
-	register("quantity", answerQuantity)
+	harness.Register("quantity", answerQuantity)
 }
 
 func answerQuantity(input json.RawMessage) (any, error) {
 	var question quantityQuestion
-	if err := decodeStrictly(input, &question); err != nil {
+	if err := harness.DecodeStrictly(input, &question); err != nil {
 		return nil, err
 	}
 	switch {

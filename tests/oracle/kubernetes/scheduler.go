@@ -12,11 +12,12 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("fit", answerFit)
-	register("scores", answerScores)
+	harness.Register("fit", answerFit)
+	harness.Register("scores", answerScores)
 }
 
 type failure struct {

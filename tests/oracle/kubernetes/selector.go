@@ -7,12 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("label-selector", answerLabelSelector)
-	register("selector-text", answerSelectorText)
-	register("node-selector", answerNodeSelector)
+	harness.Register("label-selector", answerLabelSelector)
+	harness.Register("selector-text", answerSelectorText)
+	harness.Register("node-selector", answerNodeSelector)
 }
 
 type labelSelectorQuestion struct {
@@ -23,7 +24,7 @@ type labelSelectorQuestion struct {
 // answerLabelSelector tells which sets of labels a LabelSelector selects.
 func answerLabelSelector(input json.RawMessage) (any, error) {
 	var question labelSelectorQuestion
-	if err := decodeStrictly(input, &question); err != nil {
+	if err := harness.DecodeStrictly(input, &question); err != nil {
 		return nil, err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(question.Selector)
@@ -41,7 +42,7 @@ type selectorTextQuestion struct {
 // answerSelectorText does the same for a selector written as text.
 func answerSelectorText(input json.RawMessage) (any, error) {
 	var question selectorTextQuestion
-	if err := decodeStrictly(input, &question); err != nil {
+	if err := harness.DecodeStrictly(input, &question); err != nil {
 		return nil, err
 	}
 	selector, err := labels.Parse(question.Text)
@@ -76,7 +77,7 @@ type nodeMatch struct {
 // error is reported for nodes that no other term selects.
 func answerNodeSelector(input json.RawMessage) (any, error) {
 	var question nodeSelectorQuestion
-	if err := decodeStrictly(input, &question); err != nil {
+	if err := harness.DecodeStrictly(input, &question); err != nil {
 		return nil, err
 	}
 	selector := nodeaffinity.NewLazyErrorNodeSelector(&question.Selector)

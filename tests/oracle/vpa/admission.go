@@ -25,11 +25,12 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/limitrange"
 	vpautil "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/vpa"
 	"k8s.io/client-go/tools/cache"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("vpa-validate", vpaValidate)
-	register("vpa-patch", vpaPatch)
+	harness.Register("vpa-validate", vpaValidate)
+	harness.Register("vpa-patch", vpaPatch)
 }
 
 // admitted is the response of the webhook, and the errors that its handler reports to it.
@@ -195,7 +196,7 @@ func vpaPatch(data json.RawMessage) (any, error) {
 	}
 	out := patchOutput{Errors: []string{}}
 	err := withGates(in.Options.FeatureGates, func() error {
-		return atVirtualTime(in.Now, func() error { return out.fill(in) })
+		return harness.AtVirtualTime(in.Now, func() error { return out.fill(in) })
 	})
 	if err != nil {
 		return nil, err

@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"runtime/debug"
 	"strconv"
 	"strings"
-	"testing"
-	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -20,22 +17,6 @@ import (
 // unmarshal decodes JSON as the API machinery does: names are case-sensitive, integers stay exact.
 func unmarshal(data []byte, into any) error {
 	return sigsjson.UnmarshalCaseSensitivePreserveInts(data, into)
-}
-
-// atVirtualTime runs f in a bubble of virtual time that starts at now. Upstream reads the clock with time.Now();
-// the bubble answers it, and time passes only while every goroutine of the bubble waits.
-func atVirtualTime(now time.Time, f func() error) (err error) {
-	var t testing.T
-	synctest.Test(&t, func(*testing.T) {
-		defer func() {
-			if cause := recover(); cause != nil {
-				err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
-			}
-		}()
-		time.Sleep(time.Until(now))
-		err = f()
-	})
-	return err
 }
 
 // withGates sets all feature gates that a case can name for the duration of f; one that is not named is off.

@@ -9,11 +9,12 @@ import (
 	vpatypes "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/util"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("histogram", histogram)
-	register("bucket-table", bucketTable)
+	harness.Register("histogram", histogram)
+	harness.Register("bucket-table", bucketTable)
 }
 
 type histogramOptions struct {

@@ -11,10 +11,11 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/routines"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/limitrange"
 	vpautil "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/vpa"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("limit-range", limitRange)
+	harness.Register("limit-range", limitRange)
 }
 
 type limitRangeInput struct {

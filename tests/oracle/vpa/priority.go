@@ -9,10 +9,11 @@ import (
 	vpatypes "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/updater/priority"
 	vpautil "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/vpa"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("vpa-priority", vpaPriority)
+	harness.Register("vpa-priority", vpaPriority)
 }
 
 // priorityOptions are the options of the updater that decide whether a pod is updated.
@@ -79,7 +80,7 @@ func vpaPriority(data json.RawMessage) (any, error) {
 	}
 	var out priorityOutput
 	err := withGates(in.Options.FeatureGates, func() error {
-		return atVirtualTime(in.Now, func() error { return out.fill(in) })
+		return harness.AtVirtualTime(in.Now, func() error { return out.fill(in) })
 	})
 	if err != nil {
 		return nil, err

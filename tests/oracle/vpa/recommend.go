@@ -27,10 +27,11 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/routines"
 	controllerfetcher "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/target/controller_fetcher"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("recommend", recommend)
+	harness.Register("recommend", recommend)
 }
 
 type recommendRound struct {
@@ -161,7 +162,7 @@ func recommend(data json.RawMessage) (any, error) {
 	}
 	var outs []*recommendOutput
 	err := withGates(options.FeatureGates, func() error {
-		return atVirtualTime(rounds[0].Now, func() (err error) {
+		return harness.AtVirtualTime(rounds[0].Now, func() (err error) {
 			outs, err = runRecommender(in, options, rounds)
 			return err
 		})

@@ -45,10 +45,11 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"kscale.dev/oracle/harness"
 )
 
 func init() {
-	register("vpa-eviction", vpaEviction)
+	harness.Register("vpa-eviction", vpaEviction)
 }
 
 type evictionOptions struct {
@@ -165,7 +166,7 @@ func vpaEviction(data json.RawMessage) (any, error) {
 	}
 	var outs []*evictionOutput
 	err = withGates(in.Options.FeatureGates, func() error {
-		return atVirtualTime(cycles[0].Now, func() error {
+		return harness.AtVirtualTime(cycles[0].Now, func() error {
 			outs, err = runUpdater(shared, in, cycles)
 			return err
 		})

@@ -2,6 +2,8 @@ module kscale.dev/oracle
 
 go 1.25.0
 
+require kscale.dev/oracle/harness v0.0.0
+
 require (
 	k8s.io/api v0.35.4
 	k8s.io/apimachinery v0.35.4
@@ -116,3 +118,5 @@ replace (
 	k8s.io/sample-cli-plugin => k8s.io/sample-cli-plugin v0.35.4
 	k8s.io/sample-controller => k8s.io/sample-controller v0.35.4
 )
+
+replace kscale.dev/oracle/harness => ../harness

@@ -1,0 +1,3 @@
+module kscale.dev/oracle/harness
+
+go 1.26.0
