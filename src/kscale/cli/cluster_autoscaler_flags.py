@@ -252,9 +252,9 @@ class LoopFlags(OptionGroup):
         profile = written.pop("profile")
         values = {name: _read(name, value, getattr(defaults, name)) for name, value in written.items()}
         typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
-        given = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
-        options = AutoscalingOptions.for_profile(profile, **given)
-        asked = [name for name, value in given.items() if value is not False]  # a switch that is off asks for nothing
+        changed = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
+        options = AutoscalingOptions.for_profile(profile, **changed)
+        asked = [name for name, value in changed.items() if value is not False]  # a switch that is off asks for nothing
         problems = options.problems() + options.misplaced(profile, asked)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])

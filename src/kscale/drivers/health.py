@@ -37,7 +37,7 @@ class HealthCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def startup(self) -> timedelta:
-        """What counts for the first loop, where it has a time of its own."""
+        """Limit for the first loop, if it has its own."""
         return max(self.max_startup_time or timedelta(), self.max_inactivity, self.max_failing_time)
 
 

@@ -42,7 +42,7 @@ _PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith("vpa_updater_"))
 """What it observes."""
 LEGACY_UPDATER_METRICS: Final = tuple(LEGACY_METRICS.values())
-"""What the updater of 2020 observes."""
+"""Metrics of the updater of 2020."""
 
 
 @dataclass(frozen=True, slots=True)

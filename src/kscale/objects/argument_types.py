@@ -35,7 +35,7 @@ _MOMENT: Final = re.compile(r"\b(Moment|datetime)\b")
 
 
 class _Type:
-    """What a value may be. ``text`` completes "x is 3, not ..."."""
+    """Check of a value. ``text`` names what is allowed: it completes "x is 3, not ..."."""
 
     __slots__ = ("accepts", "text", "within")
 
@@ -127,7 +127,7 @@ def _shown(value: Any) -> str:
 
 
 def _checks_of(function: Callable[..., Any]) -> dict[str, _Type]:
-    found = {}
+    checks = {}
     for name, parameter in signature(function).parameters.items():
         if (
             parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -141,8 +141,8 @@ def _checks_of(function: Callable[..., Any]) -> dict[str, _Type]:
             annotation = eval(annotation, function.__globals__, _Names(function.__globals__))
         check = _type_of(annotation)
         if check is not None:
-            found[name] = check
-    return found
+            checks[name] = check
+    return checks
 
 
 @lru_cache(maxsize=256)
@@ -166,7 +166,7 @@ class _Names(dict[str, Any]):
 
 
 def _type_of(hint: Any) -> _Type | None:
-    """What a value of an annotation may be; None: anything."""
+    """Return the check for values of an annotation; None if any value is allowed."""
     if hint is Any or hint is object or isinstance(hint, (TypeVar, ParamSpec, str, typing.ForwardRef)):
         return None
     if hint is None or hint is NoneType:

@@ -156,18 +156,18 @@ class FitResult:
         """The first failing plug-in, where upstream stops, with its texts."""
         name, number = self._pod(pod)
         node_name, row = self._node(node)
-        found = self.session.verdict(number, row)
-        by_filter = found.type == FAILING_PREDICATE and found.unexpected not in (FILTERED_OUT, PREFILTER_FAILED)
+        verdict = self.session.verdict(number, row)
+        by_filter = verdict.type == FAILING_PREDICATE and verdict.unexpected not in (FILTERED_OUT, PREFILTER_FAILED)
         debug = f'nodeName: "{node_name}"' if by_filter else ""
-        return msgspec.structs.replace(found, pod=name, node=node_name, debug=debug)
+        return msgspec.structs.replace(verdict, pod=name, node=node_name, debug=debug)
 
     def verdicts(self, pod: str | Pod | dict[str, Any], node: str | Node) -> list[Verdict]:
         """Every failing Filter on its own, in profile order, with numbers. PreFilter node sets are not applied; a
         plug-in whose PreFilter skipped or failed is left out."""
         name, number = self._pod(pod)
         node_name, row = self._node(node)
-        found = self.session.verdicts(number, row)
-        return [msgspec.structs.replace(no, pod=name, node=node_name) for no in found]
+        verdicts = self.session.verdicts(number, row)
+        return [msgspec.structs.replace(no, pod=name, node=node_name) for no in verdicts]
 
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """The first node that takes the pod, round robin from behind ``cursor``; cordoned nodes are passed over

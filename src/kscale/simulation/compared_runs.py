@@ -32,7 +32,7 @@ Key = tuple[str, str, str]
 
 
 class LoopFact(NamedTuple):
-    """What a Cluster Autoscaler reported of one loop.
+    """Report of one loop of a Cluster Autoscaler.
 
     ``trigger``: what started the loop; ``text``: how it ended; ``rule``: the rule of its release by which it ended or
     by which it deleted nothing (empty: none). ``unneeded``: the nodes that were unneeded when a loop looked last;
@@ -144,8 +144,8 @@ def _fact(now: Moment, trigger: str, report: LoopReport, started: Moment, before
     if plan is not None:
         names = frozenset(item.name for item in plan.unneeded)
         unneeded = unneeded if names == unneeded else names
-        found = {name: each.reason for name, each in plan.unremovable.items()}
-        reasons = reasons if found == reasons else found
+        current = {name: each.reason for name, each in plan.unremovable.items()}
+        reasons = reasons if current == reasons else current
     text, rule = _ending(now, report, started)
     return LoopFact(now, trigger, text, rule, unneeded, reasons)
 

@@ -152,9 +152,9 @@ def compare_profiles(
         alone = {**legacy, name: CURRENT}
         mixed = new if alone == current else run(f"{LEGACY}, with today's {program}", alone)
         explaining = _Reruns(run, legacy, alone, name, old, mixed)
-        found = explain(program, old, mixed, flag_changes(scenario, name), explaining)
-        others = {key: cause for key, cause in found.items() if key[0][0] != program and key not in causes}
-        causes.update({key: cause for key, cause in found.items() if key[0][0] == program} | others)
+        proven = explain(program, old, mixed, flag_changes(scenario, name), explaining)
+        others = {key: cause for key, cause in proven.items() if key[0][0] != program and key not in causes}
+        causes.update({key: cause for key, cause in proven.items() if key[0][0] == program} | others)
     decisions = _compared(pairs, old, new, causes, several=len(legacy) > 1)
     named = dict.fromkeys(rule for each in decisions if each.rule for rule in (each.rule, *each.also))
     return ProfileComparison(

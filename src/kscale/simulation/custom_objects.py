@@ -50,7 +50,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
     } - {(each.group, each.kind) for each in BUILT_IN}
     if not wanted:
         return CustomObjects()
-    found = CustomObjects()
+    custom = CustomObjects()
     problems: list[Problem] = []
     for record in read(*sources):
         if not isinstance(record, RawObject) or not isinstance(record.data, (msgspec.Raw, dict)):
@@ -65,9 +65,9 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
                 wrong = scale_path_problems(data) if scaled else []
                 if wrong:
                     raise InputError(wrong)
-                found.resources += scaled
+                custom.resources += scaled
             else:
-                found.objects.append(_object(data))
+                custom.objects.append(_object(data))
         except InputError as error:
             problems += [
                 Problem(each.message, record.source, f"{record.kind} {record.where}".strip(), each.field)
@@ -75,9 +75,9 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
             ]
     if problems:
         raise InputError(problems)
-    found.unscaled = _unscaled(found)
-    _check(objects, found)
-    return found
+    custom.unscaled = _unscaled(custom)
+    _check(objects, custom)
+    return custom
 
 
 def _target(item: KubeObject) -> Any:

@@ -96,10 +96,10 @@ def with_profiles(
     """
     controllers, left_out = scenario.controllers, []
     for name, profile in profiles.items():
-        given: ControllerFlags = getattr(controllers, name)
+        controller: ControllerFlags = getattr(controllers, name)
         other = LEGACY if profile == CURRENT else CURRENT
         flags: dict[str, _Value] = {}
-        for flag, value in given.flags.items():
+        for flag, value in controller.flags.items():
             if flag == "profile":
                 continue
             if not _has(name, profile, flag):
@@ -169,8 +169,8 @@ def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
     """
     if name == "vpa_updater":
         flag = "use-admission-controller-status"
-        given = scenario.controllers.vpa_updater
-        if given is not None and str(given.flags.get(flag, True)).lower() == "false":
+        updater = scenario.controllers.vpa_updater
+        if updater is not None and str(updater.flags.get(flag, True)).lower() == "false":
             return []
         return [_today("admission-status", flag, False, frozenset({"Evict"}))]
     if name != "cluster_autoscaler":

@@ -17,14 +17,14 @@ R = TypeVar("R")
 
 
 class Busy:
-    """Who is inside an object's methods. A thread that is inside may call further methods."""
+    """The thread that runs exclusive methods of an object. It may call further methods of the object."""
 
     __slots__ = ("changing", "lock")
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.changing = 0
-        """How many exclusive methods are under way, one inside the other."""
+        """Number of nested exclusive calls."""
 
 
 def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:

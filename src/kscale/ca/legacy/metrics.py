@@ -125,12 +125,12 @@ def _old(seen: Observation) -> Observation | None:
     metric = LEGACY_METRICS.get(seen.name)
     if metric is None:
         return None
-    given = seen.labels
-    if given.get("state", "ready") not in _STATES or given.get("eviction_result", "succeeded") != "succeeded":
+    values = seen.labels
+    if values.get("state", "ready") not in _STATES or values.get("eviction_result", "succeeded") != "succeeded":
         return None
-    if given.get("type", "unschedulable") != "unschedulable" and not metric.labels:
+    if values.get("type", "unschedulable") != "unschedulable" and not metric.labels:
         return None
-    labels = {label: given[label] for label in metric.labels}
+    labels = {label: values[label] for label in metric.labels}
     if seen.name == PREFIX + "failed_scale_ups_total" and labels["reason"] != "timeout":
         labels["reason"] = "apiCallError"
     return replace(seen, labels=labels)

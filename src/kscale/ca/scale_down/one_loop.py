@@ -77,19 +77,19 @@ def scale_down(
             snapshot = place_buffer_pods(snapshot, now=at, options=options, profile=inputs.profile)
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    given = PlannerInput(snapshot, recall_targets(groups, snapshot, state, at), at, options, before)
+    planner_input = PlannerInput(snapshot, recall_targets(groups, snapshot, state, at), at, options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 
-        return legacy_scale_down(given, inputs)
+        return legacy_scale_down(planner_input, inputs)
     barred: dict[str, str] = {}
     while True:
-        plan = PlannerLoop(given, inputs, exhaustive=exhaustive, barred=barred).run()
+        plan = PlannerLoop(planner_input, inputs, exhaustive=exhaustive, barred=barred).run()
         if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
             return plan
         # Nodes that may not go after all have taken room, and given some: once more without them.
         barred |= plan.chosen.unremovable
-        given = PlannerInput(snapshot, given.groups, given.now, options, before)
+        planner_input = PlannerInput(snapshot, planner_input.groups, planner_input.now, options, before)
 
 
 def _refuse_in_legacy(**given: bool) -> None:

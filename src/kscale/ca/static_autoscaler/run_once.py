@@ -62,16 +62,16 @@ def run_once(
     of the nodes gone as soon as they are evicted: the state of the report is that after.
     """
     now = moment(now)
-    given, options = inputs or LoopInputs(), options or AutoscalingOptions()
+    loop_inputs, options = inputs or LoopInputs(), options or AutoscalingOptions()
     snapshot = snapshot_of(cluster, options, now)
     if not isinstance(groups, Groups):
         groups = [*groups]
     described = {} if isinstance(groups, Groups) else described_targets(groups)
     groups = recall_targets(groups, snapshot, state, now)
-    actuator = given.actuator or actuator_of(state or LoopState(), snapshot, options, given)
-    given = replace(given, actuator=actuator)
-    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
-    respond = answering(snapshot, has_instance or {}, respond_with(given.expander_input, rank, prices))
+    actuator = loop_inputs.actuator or actuator_of(state or LoopState(), snapshot, options, loop_inputs)
+    loop_inputs = replace(loop_inputs, actuator=actuator)
+    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=loop_inputs)
+    respond = answering(snapshot, has_instance or {}, respond_with(loop_inputs.expander_input, rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
     report.state = remember_targets(caught_up(report.state, actuator.tracker), described, report.groups)

@@ -33,14 +33,14 @@ def command(
     """
     from kscale.simulation import compare_profiles, read_scenario
 
-    found = read_scenario(scenario)
+    parsed = read_scenario(scenario)
     if horizon:
-        found = replace(found, horizon=horizon)
+        parsed = replace(parsed, horizon=horizon)
     if seed is not None:
-        found = replace(found, seed=seed)
+        parsed = replace(parsed, seed=seed)
     with show.terminal.step("simulating") as tell:
         compared = compare_profiles(
-            found,
+            parsed,
             source=str(scenario),
             folder=scenario.parent,
             progress=lambda profile: tell(f"simulating: {profile}"),

@@ -107,15 +107,15 @@ class Findings:
         items = recommendation.container_recommendations if recommendation is not None else ()
         recommended = {one.container_name: one for one in items}
         known = self._known(item, now)
-        found: dict[str, tuple[ContainerAdvice, Advised]] = {}
+        advised_containers: dict[str, tuple[ContainerAdvice, Advised]] = {}
         for name in item.containers:
             usage = self._feed.usage.get((*item.identity, name)) or ContainerUsage()
             usage.recommendation = recommended.get(name)
             usage.oom_memory = self._killed.get((*item.identity, name), 0)
-            found[name] = self._of_container(item, name, usage, known)
-        targets = {name: _requests(advised) for name, (_, advised) in found.items()}
+            advised_containers[name] = self._of_container(item, name, usage, known)
+        targets = {name: _requests(advised) for name, (_, advised) in advised_containers.items()}
         fitted = _fitted(item, targets, self._limit_ranges)
-        for name, (advice, advised) in found.items():
+        for name, (advice, advised) in advised_containers.items():
             requests = fitted.get(name, {})
             if any(requests.get(resource) != amount for resource, amount in targets[name].items()):
                 advice.info.append("LimitRange")

@@ -27,7 +27,7 @@ _MOST_BYTES: Final = 16 << 20
 
 
 class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the file of sizes says of a group.
+    """Sizes of one group in the file of sizes.
 
     ``target``: how many machines the group shall have; ``exists``: whether it shall be there; ``delete``: names of
     nodes (or ids of machines that never registered) whose machines shall go. A node that has gone is taken out.

@@ -53,9 +53,9 @@ class CustomScales:
     def put(self, namespace: str, resource: str, scale: Scale, replicas: int) -> Scale:
         """Write the replicas of an object by its scale, and return what the scale is then."""
         of = self._of[resource]
-        held = self._api.get(of.kind, namespace, scale.metadata.name)
+        stored = self._api.get(of.kind, namespace, scale.metadata.name)
         try:
-            written = with_replicas(to_dict(held), scale, replicas, of.paths)
+            written = with_replicas(to_dict(stored), scale, replicas, of.paths)
         except ScaleError as error:
             if error.conflict:
                 raise RefusedError(str(error), 409, "Conflict") from None
@@ -80,12 +80,12 @@ def controllers_of(
     resources: Iterable[CustomResource], api: ApiObjects, time: VirtualTime, owned: OwnedPods
 ) -> list[Controller]:
     """Return a controller for each custom kind, which keeps the pods of its objects."""
-    found: dict[str, CustomResource] = {}
+    first_of_kind: dict[str, CustomResource] = {}
     for each in resources:
-        found.setdefault(each.kind, each)
+        first_of_kind.setdefault(each.kind, each)
     return [
         type(f"{kind}Controller", (_CustomController,), {"kind": kind})(api, time, owned, each.paths)
-        for kind, each in found.items()
+        for kind, each in first_of_kind.items()
     ]
 
 
@@ -148,7 +148,7 @@ def _replica_set(held: CustomObject, replicas: int) -> ReplicaSet:
         selector = {"matchLabels": labels}
     elif not selector.keys() <= {"matchLabels", "matchExpressions"}:
         selector = {"matchLabels": selector}  # a plain map of labels
-    made = from_dict(
+    replica_set = from_dict(
         {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
@@ -159,4 +159,4 @@ def _replica_set(held: CustomObject, replicas: int) -> ReplicaSet:
     )
     owner = OwnerReference(api_version=held.api_version, kind=held.kind, name=of.name, uid=of.uid, controller=True)
     compile_selector(from_dict(selector, LabelSelector))
-    return replace(made, metadata=replace(made.metadata, owner_references=[owner]))
+    return replace(replica_set, metadata=replace(replica_set.metadata, owner_references=[owner]))

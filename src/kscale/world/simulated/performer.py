@@ -223,11 +223,11 @@ class SimulatedPerformer:
             return scale_of(to_dict(self._scaled(namespace, resource, action.name)))
         if self._custom.knows(resource):
             return self._custom.put(namespace, resource, action.scale, action.replicas)
-        held = self._scaled(namespace, resource, action.scale.metadata.name)
-        self._api.check_version(held, action.scale.metadata.resource_version)
+        stored = self._scaled(namespace, resource, action.scale.metadata.name)
+        self._api.check_version(stored, action.scale.metadata.resource_version)
         if action.replicas < 0:
             raise ScaleError(f"spec.replicas: Invalid value: {action.replicas}: must be greater than or equal to 0")
-        return scale_of(to_dict(self._api.put(replace(held, spec=replace(held.spec, replicas=action.replicas)))))
+        return scale_of(to_dict(self._api.put(replace(stored, spec=replace(stored.spec, replicas=action.replicas)))))
 
     # -- the cloud ---------------------------------------------------------------------------------------------------
 
