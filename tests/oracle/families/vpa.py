@@ -612,13 +612,29 @@ def draw_recommend(random: Random) -> Json:
     return {"rounds": rounds, "controllers": _controllers(random, 1), "options": options}
 
 
+_NOT_EXPORTED = frozenset({"disruptable", "processed_targets", "resize_status"})
+
+
+def _comparable(answer: Any) -> Any:
+    """Return an answer without members that are empty, and without those that nothing exported tells.
+
+    Recorded answers leave some empty members out, and have others as null or as an empty list.
+    """
+    if isinstance(answer, list):
+        return [_comparable(each) for each in answer]
+    if not isinstance(answer, dict):
+        return answer
+    members = {key: _comparable(value) for key, value in answer.items() if key not in _NOT_EXPORTED}
+    return {key: value for key, value in members.items() if value is not None and value not in ([], {})}
+
+
 KINDS = [
     Kind("histogram", "vpa", draw_histogram, "vpa", weight=2),
     Kind("bucket-table", "vpa", draw_bucket_table, "vpa"),
-    Kind("recommend", "vpa", draw_recommend, "vpa", weight=4),
-    Kind("vpa-priority", "vpa", draw_priority, "vpa", weight=3),
-    Kind("vpa-eviction", "vpa", draw_eviction, "vpa", weight=4),
-    Kind("vpa-patch", "vpa", draw_patch, "vpa", weight=3),
+    Kind("recommend", "vpa", draw_recommend, "vpa", weight=4, comparable=_comparable),
+    Kind("vpa-priority", "vpa", draw_priority, "vpa", weight=3, comparable=_comparable),
+    Kind("vpa-eviction", "vpa", draw_eviction, "vpa", weight=4, comparable=_comparable),
+    Kind("vpa-patch", "vpa", draw_patch, "vpa", weight=3, comparable=_comparable),
     Kind("vpa-validate", "vpa", draw_validate, "vpa", weight=2),
     Kind("limit-range", "vpa", draw_limit_range, "vpa", weight=3),
 ]

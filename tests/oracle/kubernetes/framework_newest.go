@@ -5,6 +5,9 @@ package main
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/features"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
@@ -26,4 +29,14 @@ func newCache(ctx context.Context) internalcache.Cache {
 	workload := utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload)
 	composite := utilfeature.DefaultFeatureGate.Enabled(features.CompositePodGroup)
 	return internalcache.New(ctx, nil, workload, composite)
+}
+
+// validateCreate returns what the API server refuses of a new object.
+func validateCreate(ctx context.Context, object runtime.Object, strategy rest.RESTCreateStrategy) field.ErrorList {
+	return rest.ValidateCreate(ctx, object, strategy)
+}
+
+// validateUpdate returns what the API server refuses of a changed object.
+func validateUpdate(ctx context.Context, object, old runtime.Object, strategy rest.RESTUpdateStrategy) field.ErrorList {
+	return rest.ValidateUpdate(ctx, object, old, strategy)
 }

@@ -97,7 +97,7 @@ func (o *validateOutput) fill(in validateInput) error {
 	stored := hpa.DeepCopy()
 	var list field.ErrorList
 	if in.OldObject == nil {
-		list = rest.ValidateCreate(ctx, hpa, horizontalpodautoscaler.Strategy)
+		list = validateCreate(ctx, hpa, horizontalpodautoscaler.Strategy)
 	} else {
 		old, err := decodeHPA(in.OldObject)
 		if err != nil {
@@ -112,7 +112,7 @@ func (o *validateOutput) fill(in validateInput) error {
 		}
 		// It prepares the object, and validates it; its error has no list.
 		_ = rest.BeforeUpdate(strategy, ctx, hpa, old)
-		list = rest.ValidateUpdate(ctx, hpa, old, strategy)
+		list = validateUpdate(ctx, hpa, old, strategy)
 	}
 	o.setErrors(list)
 	if len(list) > 0 || in.Subresource == "status" {
