@@ -16,7 +16,7 @@ from kscale.hpa.keda import hpa_of
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.decode import to_dict
 from kscale.objects.field_errors import FieldError, not_supported, required
-from kscale.objects.keda import ScaledObject, replica_errors, trigger_errors
+from kscale.objects.keda import ScaledObject, fallback_errors, name_errors, replica_errors, trigger_errors
 from kscale.objects.meta import KubeObject
 from kscale.objects.unknown_fields import unknown_fields
 from kscale.objects.vpa import API_VERSION as VPA_VERSION
@@ -113,7 +113,9 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
 
 def _of_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
     unknown = _unknown(data, ScaledObject)
-    refused = [Refusal("spec", text) for text in replica_errors(obj)]
+    refused = [Refusal("metadata.name", text) for text in name_errors(obj)]
+    refused += [Refusal("spec", text) for text in replica_errors(obj)]
+    refused += [Refusal("spec.fallback", text) for text in fallback_errors(obj)]
     refused += [Refusal("spec.triggers", text) for text in trigger_errors(obj)]
     if refused:
         return [*unknown, *refused]

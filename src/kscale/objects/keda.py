@@ -13,8 +13,10 @@ __all__ = [
     "PAUSED_REPLICAS",
     "ScaledObject",
     "Trigger",
+    "fallback_errors",
     "is_paused",
     "is_set",
+    "name_errors",
     "replica_errors",
     "trigger_errors",
 ]
@@ -22,6 +24,8 @@ __all__ = [
 PAUSED: Final = "autoscaling.keda.sh/paused"
 PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
 _UNCACHED: Final = frozenset({"cpu", "memory", "cron"})
+_RESOURCES: Final = frozenset({"cpu", "memory"})
+_MAX_LABEL: Final = 63
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
@@ -111,9 +115,62 @@ def replica_errors(scaled: ScaledObject) -> list[str]:
     return []
 
 
+def name_errors(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook refuses of the names of a ScaledObject and of its HPA (``verifyName``)."""
+    advanced = (scaled.spec or ScaledObjectSpec()).advanced
+    config = advanced.horizontal_pod_autoscaler_config if advanced is not None else None
+    name, limit = scaled.name, f"must be no more than {_MAX_LABEL} characters"
+    hpa = (config.name if config is not None else None) or f"keda-hpa-{name}"
+    if len(name) > _MAX_LABEL:
+        reason = f'{limit} because it is used as the "scaledobject.keda.sh/name" label value'
+        return [f'scaledobject name "{name}" is {len(name)} characters long; {reason}']
+    if len(hpa) > _MAX_LABEL:
+        return [f'HPA name "{hpa}" derived from scaledobject is {len(hpa)} characters long; {limit}']
+    return []
+
+
+def fallback_errors(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook refuses of the fallback of a ScaledObject (``CheckFallbackValid``).
+
+    Which metric types a fallback may have depends on KEDA's version. Every version refuses a fallback that has only
+    triggers of types cpu and memory.
+    """
+    spec = scaled.spec or ScaledObjectSpec()
+    if spec.fallback is None:
+        return []
+    threshold, replicas = (spec.fallback.get(name) or 0 for name in ("failureThreshold", "replicas"))
+    if any(isinstance(value, int) and value < 0 for value in (threshold, replicas)):
+        return [f"FailureThreshold={threshold} & Replicas={replicas} must both be greater than or equal to 0"]
+    modifiers = spec.advanced.scaling_modifiers if spec.advanced is not None else None
+    if any((modifiers or {}).values()):
+        return []
+    if spec.triggers and _only_resources(spec):
+        return ["at least one trigger (that is not cpu or memory) is required for the fallback to be enabled"]
+    return []
+
+
+def _only_resources(spec: ScaledObjectSpec) -> bool:
+    return all(trigger.type in _RESOURCES for trigger in spec.triggers or ())
+
+
+def _cannot_reach_zero(spec: ScaledObjectSpec) -> bool:
+    """Return whether KEDA would have to scale to zero by cpu or memory (``verifyCPUMemoryScalers``).
+
+    KEDA checks Deployments and StatefulSets only.
+    """
+    target = spec.scale_target_ref or Reference()
+    kind = (target.api_version or "apps/v1", target.kind or "Deployment")
+    is_checked = kind in (("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"))
+    return is_checked and not spec.min_replica_count and _only_resources(spec)
+
+
 def trigger_errors(scaled: ScaledObject) -> list[str]:
-    """Return what KEDA's webhook refuses of the triggers of a ScaledObject (``ValidateTriggers``)."""
-    triggers = (scaled.spec or ScaledObjectSpec()).triggers or []
+    """Return what KEDA's webhook refuses of the triggers of a ScaledObject.
+
+    Upstream: ``ValidateTriggers`` and ``verifyCPUMemoryScalers``.
+    """
+    spec = scaled.spec or ScaledObjectSpec()
+    triggers = spec.triggers or []
     if not triggers:
         return ["no triggers defined in the ScaledObject/ScaledJob"]
     names: set[str] = set()
@@ -124,4 +181,8 @@ def trigger_errors(scaled: ScaledObject) -> list[str]:
             where = "defined multiple times in the ScaledObject/ScaledJob"
             return [f'triggerName "{trigger.name}" is {where}, but it must be unique']
         names.add(trigger.name or "")
+    if _cannot_reach_zero(spec):
+        return [
+            "scaledobject has only cpu/memory triggers AND minReplica is 0 (scale to zero doesn't work in this case)"
+        ]
     return []

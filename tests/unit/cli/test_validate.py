@@ -276,11 +276,15 @@ def vpa_of(mode: str | None, *, target: bool = True, **policy: Any) -> dict[str,
 
 def scaled(**spec: Any) -> dict[str, Any]:
     triggers = [{"type": "cpu", "metadata": {"value": "60"}}]
-    body = {"scaleTargetRef": {"name": "web"}, "triggers": triggers, **spec}
+    body = {"scaleTargetRef": {"name": "web"}, "triggers": triggers, "minReplicaCount": 1, **spec}
     metadata = {"name": "web", "namespace": "a"}
     return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": metadata, "spec": body}
 
 
+KAFKA = {"type": "kafka", "metadata": {"topic": "orders", "lagThreshold": "5"}}
+ONLY_RESOURCES = (
+    "scaledobject has only cpu/memory triggers AND minReplica is 0 (scale to zero doesn't work in this case)"
+)
 TARGET = "spec.metrics[0].resource.target"
 NEITHER = "must set either a target raw value or a target utilization"
 
@@ -354,8 +358,56 @@ NEITHER = "must set either a target raw value or a target utilization"
             ["spec.minReplicas: unknown field: strict decoding refuses it"],
         ),
         (
-            scaled(pollingInterval=30, cooldownPeriod=300, fallback={"failureThreshold": 3, "replicas": 6}),
+            scaled(
+                triggers=[{"type": "cpu", "metadata": {"value": "60"}}, KAFKA],
+                pollingInterval=30,
+                cooldownPeriod=300,
+                fallback={"failureThreshold": 3, "replicas": 6},
+            ),
             [],
+        ),
+        (
+            scaled(fallback={"failureThreshold": 3, "replicas": 6}),
+            [
+                (
+                    "spec.fallback: at least one trigger (that is not cpu or memory) is required for the fallback to "
+                    "be enabled"
+                )
+            ],
+        ),
+        (
+            scaled(triggers=[KAFKA], fallback={"failureThreshold": 3, "replicas": -1}),
+            ["spec.fallback: FailureThreshold=3 & Replicas=-1 must both be greater than or equal to 0"],
+        ),
+        (scaled(minReplicaCount=0), [f"spec.triggers: {ONLY_RESOURCES}"]),
+        (scaled(minReplicaCount=None), [f"spec.triggers: {ONLY_RESOURCES}"]),
+        (
+            scaled(
+                minReplicaCount=0,
+                scaleTargetRef={"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"},
+                triggers=[
+                    {"type": "memory", "metadata": {"value": "60"}},
+                    {"type": "cpu", "metadata": {"value": "60"}},
+                ],
+            ),
+            [f"spec.triggers: {ONLY_RESOURCES}"],
+        ),
+        (scaled(minReplicaCount=0, triggers=[{"type": "cpu", "metadata": {"value": "60"}}, KAFKA]), []),
+        (
+            scaled(
+                minReplicaCount=0,
+                scaleTargetRef={"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"},
+            ),
+            [],
+        ),
+        (
+            scaled(advanced={"horizontalPodAutoscalerConfig": {"name": "x" * 64}}),
+            [
+                (
+                    f'metadata.name: HPA name "{"x" * 64}" derived from scaledobject is 64 characters long; must be '
+                    "no more than 63 characters"
+                )
+            ],
         ),
         (
             scaled(triggers=[{"type": "cpu", "useCachedMetrics": True, "metadata": {"value": "60"}}]),
