@@ -15,6 +15,7 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.pod_claims import create_claims, needs_claims
 from kscale.objects.pod_defaults import COMPLETING_KINDS, PodClasses, with_defaults
+from kscale.objects.requests import CPU, MEMORY
 from kscale.objects.resource_quotas import ResourceQuota
 from kscale.objects.storage import (
     PersistentVolume,
@@ -49,10 +50,18 @@ class Manifests(NamedTuple):
         """The kinds of custom resources and how many there are of each, as ``2 Kafka.kafka.strimzi.io``."""
         return [f"{count:,} {kind}" for kind, count in self.report.skipped.items() if _is_custom(kind)]
 
-    @property
-    def unmodelled(self) -> list[str]:
-        """What an answer about the workloads does not take into account."""
-        quotas = [f"ResourceQuota {item.key}" for item in self.objects if isinstance(item, ResourceQuota)]
+    def unmodelled(self, cluster: Cluster) -> list[str]:
+        """Return what an answer about the workloads does not take into account.
+
+        ``cluster``: with the objects of the manifests. Its quotas are named if they count pods of a namespace in which
+        a workload is.
+        """
+        namespaces = {item.namespace or DEFAULT_NAMESPACE for item in self.workloads}
+        quotas = [
+            f"ResourceQuota {item.key}"
+            for item in cluster.all("ResourceQuota")
+            if item.namespace in namespaces and _counts_pods(item)
+        ]
         return [
             *(f"{item} (custom resource: which pods it makes is not known)" for item in self.custom_resources),
             *(f"{quota} (whether its namespace may create the pods)" for quota in quotas),
@@ -62,6 +71,16 @@ class Manifests(NamedTuple):
         """Return the priority and runtime classes that the workloads name and that no input has."""
         names = [name for workload in self.workloads for name in classes.unknown(spec_of(workload))]
         return list(dict.fromkeys(names))
+
+
+def _counts_pods(quota: ResourceQuota) -> bool:
+    """Return whether a quota limits pods, or what pods request."""
+    names = {**(quota.spec.hard or {}), **(quota.status.hard or {})}
+    return any(
+        name in ("pods", "count/pods", CPU, MEMORY, "ephemeral-storage")
+        or (name.startswith(("requests.", "limits.", "hugepages-")) and name != "requests.storage")
+        for name in names
+    )
 
 
 def _is_custom(kind: str) -> bool:

@@ -71,6 +71,29 @@ def test_classes_and_quotas_that_are_not_judged_are_named(command: str, dump: Pa
     assert "ResourceQuota shop/q (whether its namespace may create the pods)" in got.stdout
 
 
+@pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
+def test_quotas_of_the_cluster_are_named_if_they_count_pods_of_the_namespace(
+    command: str, dump: Path, tmp_path: Path
+) -> None:
+    hard = {"pods": {"pods": "0"}, "other": {"pods": "0"}, "services": {"services": "1", "requests.storage": "1Gi"}}
+    quotas = [
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": name, "namespace": "other" if name == "other" else "shop"},
+            "spec": {"hard": amounts},
+        }
+        for name, amounts in hard.items()
+    ]
+    held, workload = tmp_path / "quotas.json", tmp_path / "workload.json"
+    held.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": quotas}))
+    workload.write_text(json.dumps(deployment("small", "100m")))
+    got = kscale(command, "-q", "-f", dump, "-f", held, "--pod", workload)
+    assert "ResourceQuota shop/pods (whether its namespace may create the pods)" in got.stdout
+    assert "other/other" not in got.stdout
+    assert "shop/services" not in got.stdout
+
+
 def test_estimate_of_a_daemon_set_says_that_it_needs_no_nodes(dump: Path, tmp_path: Path) -> None:
     workload = {**deployment("agent", "100m"), "kind": "DaemonSet"}
     path = tmp_path / "manifests.json"

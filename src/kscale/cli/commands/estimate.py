@@ -66,7 +66,7 @@ def command(
     if workloads is not None:
         from kscale.capacity.manifests import completing_classes, with_manifests
 
-        unmodelled = [*workloads.unmodelled, *workloads.unknown_classes(completing_classes(cluster))]
+        unmodelled = [*workloads.unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
         cluster, asked = with_manifests(cluster, workloads.workloads)
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:

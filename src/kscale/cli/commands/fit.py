@@ -68,7 +68,7 @@ def command(
         report = fit_workloads(
             snapshot, workloads, classes=classes, placements=True, known=known, scores=_scores(scheduler_scores)
         )
-        report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled])
+        report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled(cluster)])
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
 
 

@@ -86,8 +86,8 @@ def command(
             workloads, classes = asked.workloads, completing_classes(cluster)
         with show.terminal.step("placing"):
             report = headroom(snapshot, workloads, zone_label=zone_label, classes=classes)
-        if asked is not None and asked.unmodelled:
-            report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled])
+        if asked is not None:
+            report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled(cluster)])
     else:
         groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
