@@ -6,10 +6,13 @@ import asyncio
 import base64
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -250,6 +253,11 @@ def _recommendation(cpu: str) -> Object:
     return {"recommendation": {"containerRecommendations": [{"containerName": "c", **amounts}]}}
 
 
+def _port(address: str) -> int:
+    """Return the port of an address in ``/proc/net/tcp``."""
+    return int(address.rpartition(":")[2], 16)
+
+
 class Process:
     """One program."""
 
@@ -323,10 +331,25 @@ class Process:
         self.highest = max(self.highest, int(kib) << 10)
         return int(kib) << 10
 
-    def handles(self) -> tuple[int, int]:
-        """Its threads, and its open files."""
-        task, files = Path(f"/proc/{self._process.pid}/task"), Path(f"/proc/{self._process.pid}/fd")
-        return len(list(task.iterdir())), len(list(files.iterdir()))
+    def handles(self) -> tuple[Counter[str], Counter[str]]:
+        """Return its threads by name and its open files by kind; members of a pool share a name."""
+        process = Path(f"/proc/{self._process.pid}")
+        threads, files = Counter[str](), Counter[str]()
+        peers = {}
+        for line in (process / "net" / "tcp").read_text().splitlines()[1:]:
+            _, local, remote, *rest = line.split()
+            # A listening socket, a request to one of its ports, or a connection to the server.
+            own = _port(local) in (self.port, self.metrics_port)
+            peers[rest[6]] = f"of port {_port(local)}" if own else f"to port {_port(remote)}"
+        for each in (process / "task").iterdir():
+            with suppress(OSError):  # it has ended meanwhile
+                threads[re.sub(r"[\d_-]+$", "", (each / "comm").read_text().strip())] += 1
+        for each in (process / "fd").iterdir():
+            with suppress(OSError):
+                target = os.readlink(each)
+                inode = target.removeprefix("socket:[").removesuffix("]")
+                files[f"socket {peers[inode]}" if inode in peers else re.sub(r"\d+", "", target)] += 1
+        return threads, files
 
     async def counters(self) -> dict[str, float]:
         """The sums of its counters, by name."""

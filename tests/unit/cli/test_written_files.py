@@ -82,7 +82,7 @@ WRITING: tuple[Writing, ...] = (
 BASE = b"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- kscale.yaml\n"
 """Objects are only written beside the kustomization that the command writes."""
 SIZES = ("run cluster-autoscaler", "--static-sizes")
-"""Written by a program that runs: see ``test_sizes_of_static_groups``."""
+"""Written by a program that runs: ``test_sizes_of_static_groups_on_a_full_disk`` of the node groups tests it."""
 FAULTS = {
     "full disk": Fault(FULL),
     "SIGINT in the middle": Fault(signal.SIGINT),

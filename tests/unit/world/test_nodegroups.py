@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-from collections.abc import Iterator, Sequence
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,7 +39,7 @@ from kscale.world.nodegroups.external_server import ExternalServer
 from kscale.world.nodegroups.kwok import KwokGroups
 from kscale.world.nodegroups.kwok_config import groups_of, read_kwok_config, read_nodes
 from kscale.world.nodegroups.node_instances_cache import NodeInstancesCache
-from kscale.world.nodegroups.provider import Provider
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
 from kscale.world.nodegroups.static import StaticGroups
 from kscale.world.protocols import NodeGroups
 from unit.world.api_on_a_thread import ThreadedApi
@@ -691,6 +694,43 @@ def test_a_file_of_sizes_that_cannot_be_read_is_the_clouds_error(tmp_path: Path,
     (tmp_path / "sizes.json").write_text(text)
     with pytest.raises(ProviderError, match=r"sizes\.json: "):
         static(tmp_path, []).refresh()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Limit files to 10 bytes, as a disk that has no room for more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cloud: cloud.increase_size("a", 1),
+        lambda cloud: cloud.decrease_target_size("a", -1),
+        lambda cloud: cloud.delete_nodes("a", [node("n1")]),
+        lambda cloud: cloud.create_group("new"),
+        lambda cloud: cloud.delete_group("new"),
+        lambda cloud: cloud.refresh(),  # takes out the node that has gone
+    ],
+)
+def test_sizes_of_static_groups_on_a_full_disk(tmp_path: Path, change: Callable[[StaticGroups], object]) -> None:
+    """The change is the cloud's error, the old sizes stay, and the same change works once there is room."""
+    nodes = [node("n1", pool="a"), node("n2", pool="a")]
+    path = tmp_path / "sizes.json"
+    old = '{"a": {"target": 3, "delete": ["gone"]}}'
+    path.write_text(old)
+    with full_disk(), pytest.raises(ProviderError) as caught:
+        change(static(tmp_path, nodes))
+    assert (str(caught.value), caught.value.type) == (f"{path}: File too large", CLOUD_ERROR)
+    assert (path.read_text(), os.listdir(tmp_path)) == (old, ["sizes.json"])
+    change(static(tmp_path, nodes))
+    assert sizes(tmp_path) != json.loads(old)
+    assert os.listdir(tmp_path) == ["sizes.json"]
 
 
 def test_static_groups_without_a_file_of_sizes_cannot_be_changed() -> None:
