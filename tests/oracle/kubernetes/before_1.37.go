@@ -1,4 +1,4 @@
-//go:build kubernetes1.35 || kubernetes1.36
+//go:build kubernetes1.34 || kubernetes1.35 || kubernetes1.36
 
 package main
 
@@ -8,16 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
-	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
-	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
-
-// optionsOfMinor are options that not every minor version has.
-func optionsOfMinor(factory *staticInformers, _ *internalcache.Snapshot) []frameworkruntime.Option {
-	csi := nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())
-	return []frameworkruntime.Option{frameworkruntime.WithSharedCSIManager(csi)}
-}
 
 // validateCreate returns what the strategy refuses of a new object.
 func validateCreate(ctx context.Context, object runtime.Object, strategy rest.RESTCreateStrategy) field.ErrorList {

@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -60,7 +58,7 @@ type currentSnapshot struct {
 // scheduler is one profile with everything that its plug-ins look at.
 type scheduler struct {
 	framework framework.Framework
-	plugins   map[string]fwk.Plugin
+	plugins   map[string]plugin
 	informers *staticInformers
 	snapshot  *currentSnapshot
 	dra       *draManager
@@ -74,7 +72,7 @@ type draManager struct {
 }
 
 type claimTracker struct {
-	fwk.ResourceClaimTracker
+	resourceClaimTracker
 	enabled bool
 }
 
@@ -82,31 +80,31 @@ func (t claimTracker) Get(namespace, name string) (*resourceapi.ResourceClaim, e
 	if !t.enabled {
 		return nil, errors.New("object not found: dra manager is disabled")
 	}
-	claim, err := t.ResourceClaimTracker.Get(namespace, name)
+	claim, err := t.resourceClaimTracker.Get(namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("claim %s/%s not found", namespace, name)
 	}
 	return claim, nil
 }
 
-func (m *draManager) ResourceClaims() fwk.ResourceClaimTracker {
+func (m *draManager) ResourceClaims() resourceClaimTracker {
 	return claimTracker{m.DefaultDRAManager.ResourceClaims(), m.enabled}
 }
 
 type deviceClasses struct {
-	fwk.DeviceClassLister
+	deviceClassLister
 }
 
 // Get returns an error that is no "not found" of the API: plug-ins tell them apart.
 func (c deviceClasses) Get(name string) (*resourceapi.DeviceClass, error) {
-	class, err := c.DeviceClassLister.Get(name)
+	class, err := c.deviceClassLister.Get(name)
 	if err != nil {
 		return nil, fmt.Errorf("DeviceClass %q not found", name)
 	}
 	return class, nil
 }
 
-func (m *draManager) DeviceClasses() fwk.DeviceClassLister {
+func (m *draManager) DeviceClasses() deviceClassLister {
 	return deviceClasses{m.DefaultDRAManager.DeviceClasses()}
 }
 
@@ -144,17 +142,13 @@ func newScheduler(options schedulerOptions) (*scheduler, error) {
 	ctx := context.Background()
 	logger := klog.FromContext(ctx)
 	created := &scheduler{
-		plugins:   map[string]fwk.Plugin{},
+		plugins:   map[string]plugin{},
 		informers: newStaticInformers(),
 		snapshot:  &currentSnapshot{internalcache.NewEmptySnapshot()},
 	}
 	factory := created.informers
 	claims := assumecache.NewAssumeCache(logger, factory.byKind["ResourceClaim"], "ResourceClaim", "", nil)
-	tracker, err := resourceslicetracker.StartTracker(ctx, resourceslicetracker.Options{
-		EnableDeviceTaintRules: false, // no case has such a rule
-		SliceInformer:          factory.Resource().V1().ResourceSlices(),
-		KubeClient:             factory.client,
-	})
+	tracker, err := resourceslicetracker.StartTracker(ctx, trackerOptions(factory))
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +159,7 @@ func newScheduler(options schedulerOptions) (*scheduler, error) {
 	}
 	registry := plugins.NewInTreeRegistry()
 	for name, factory := range registry {
-		registry[name] = func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		registry[name] = func(ctx context.Context, args runtime.Object, handle pluginHandle) (plugin, error) {
 			plugin, err := factory(ctx, args, handle)
 			created.plugins[name] = plugin
 			return plugin, err
@@ -364,10 +358,14 @@ func newSnapshot(pods []*v1.Pod, nodes []*v1.Node) (*internalcache.Snapshot, err
 // newDRAManager returns upstream's manager of claims, which learns of device classes from events.
 func newDRAManager(ctx context.Context, claims *assumecache.AssumeCache, tracker *resourceslicetracker.Tracker, factory *staticInformers) *dynamicresources.DefaultDRAManager {
 	manager := dynamicresources.NewDRAManager(ctx, claims, tracker, factory)
-	if extendedResources() {
-		if resolver, ok := manager.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache); ok {
-			_, _ = factory.byKind["DeviceClass"].AddEventHandler(cache.ResourceEventHandler(resolver))
-		}
-	}
+	watchDeviceClasses(manager, factory)
 	return manager
+}
+
+// trackerOptions are those of the tracker of ResourceSlices. No case has a DeviceTaintRule.
+func trackerOptions(factory *staticInformers) resourceslicetracker.Options {
+	return resourceslicetracker.Options{
+		SliceInformer: factory.Resource().V1().ResourceSlices(),
+		KubeClient:    factory.client,
+	}
 }

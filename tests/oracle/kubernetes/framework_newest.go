@@ -1,4 +1,4 @@
-//go:build !kubernetes1.35 && !kubernetes1.36
+//go:build !kubernetes1.34 && !kubernetes1.35 && !kubernetes1.36
 
 package main
 

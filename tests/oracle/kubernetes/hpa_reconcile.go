@@ -707,7 +707,11 @@ func (h hpas) UpdateStatus(_ context.Context, hpa *autoscalingv2.HorizontalPodAu
 		}
 	}
 	if apiequality.Semantic.DeepEqual(edited.Status, h.w.hpa.Status) {
-		return h.w.hpa, nil // only the order of the HPAs in a text was another
+		// Only the order of the HPAs in a text was another. Nothing was written that a watch has yet to bring: the
+		// controller keeps the version of what is returned, and waits for it.
+		unchanged := h.w.hpa.DeepCopy()
+		unchanged.ResourceVersion = "1"
+		return unchanged, nil
 	}
 	if err := h.w.step.Errors.StatusUpdate.err(); err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ type check struct {
 	pod     *v1.Pod
 	state   fwk.CycleState
 	status  *fwk.Status
-	nodes   *fwk.PreFilterResult
+	nodes   *preFilterResult
 	setBy   []string
 }
 
@@ -178,7 +178,7 @@ func newOwnRun(cluster *cluster, pod *v1.Pod) *ownRun {
 	run.report.Skipped = []string{}
 	infos, _ := cluster.scheduler.snapshot.NodeInfos().List()
 	for _, enabled := range cluster.scheduler.framework.ListPlugins().PreFilter.Enabled {
-		plugin, ok := cluster.scheduler.plugins[enabled.Name].(fwk.PreFilterPlugin)
+		plugin, ok := cluster.scheduler.plugins[enabled.Name].(preFilterPlugin)
 		if !ok {
 			continue
 		}
@@ -208,7 +208,7 @@ func (r *ownRun) failing(node fwk.NodeInfo) []failure {
 		if r.silent[enabled.Name] {
 			continue
 		}
-		plugin := r.cluster.scheduler.plugins[enabled.Name].(fwk.FilterPlugin)
+		plugin := r.cluster.scheduler.plugins[enabled.Name].(filterPlugin)
 		status := plugin.Filter(context.Background(), r.state, r.pod, node)
 		if !status.IsSuccess() {
 			result = append(result, failure{enabled.Name, status.Code().String(), reasonsOf(enabled.Name, status)})

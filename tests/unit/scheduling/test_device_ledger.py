@@ -215,6 +215,17 @@ def test_claims_that_cannot_be_right(request_: Json, more: Json, text: str) -> N
     assert verdict.reasons == (f'running "DynamicResources" filter plugin: {text}',)
 
 
+def test_all_devices_with_a_contradiction_and_no_capacity_left_is_an_error() -> None:
+    shared = {"capacity": {"memory": {"value": "5"}}, "allowMultipleAllocations": True}
+    part = {"deviceClassName": GPU, "allocationMode": "All"}
+    both = [{"name": name, "exactly": part} for name in ("a", "b")]
+    constraints = [{"distinctAttribute": f"{GPU}/absent", "requests": ["b"]}]
+    wanted = claim("want", *both, constraints=constraints)
+    world = snapshot(node("n"), device_class(), devices("n", shared), wanted)
+    verdict = kscale.fit(world, [pod("p", "want")]).verdict("default/p", "n")
+    assert "claim default/want, request b: cannot add device" in verdict.reasons[0]
+
+
 def test_all_devices_of_a_pool_that_is_being_updated() -> None:
     partial = devices("n", {}, pool={"name": "n", "generation": 1, "resourceSliceCount": 2})
     world = snapshot(node("n"), device_class(), partial, claim("want", exactly(allocationMode="All")))

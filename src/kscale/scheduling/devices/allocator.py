@@ -223,7 +223,7 @@ class _Search:
             if part.all is None and not self.owner.selected(self.claims[part.claim], part.exact, offer):
                 continue
             consumed = self.owner.room(part.exact, offer, self._shared(offer))
-            if consumed is None:
+            if consumed is None and part.all is None:
                 continue
             tried.add(same)
             counted = self._counters(offer)
@@ -231,7 +231,8 @@ class _Search:
                 continue
             if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
                 self.taken.append(_Taken(part, offer, consumed if offer.shareable else None))
-                if self._constraints_hold(part) and self._fill(i, part, given + 1, at + 1):
+                # With "all", upstream checks constraints before the capacity: a contradiction is an error.
+                if self._constraints_hold(part) and consumed is not None and self._fill(i, part, given + 1, at + 1):
                     return True
                 self.taken.pop()
             self._return_counters(counted)

@@ -1,4 +1,4 @@
-//go:build kubernetes1.35
+//go:build kubernetes1.34 || kubernetes1.35
 
 package main
 
