@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
+import signal
 import stat
-import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from types import FrameType
+from typing import Any, BinaryIO, Final
 
-__all__ = ["ENDLESS", "MAX_FILE", "is_endless", "read_file", "replace_file", "replacing"]
+__all__ = ["ENDLESS", "MAX_FILE", "is_endless", "read_file", "removed_on_termination", "replace_file", "replacing"]
 
 MAX_FILE: Final = 512 * 1024 * 1024
 """Bytes of a file that is read whole: settings, states, catalogues. Dumps and histories have readers of their own."""
 ENDLESS: Final = "a device is no file to read"
 _NULL_DEVICE: Final = os.stat(os.devnull).st_rdev
 _SECRET: Final = 0o600
+_NAME: Final = 50
+"""Characters of a file's name that its temporary file has in its name, which may be 255 bytes long."""
+_TERMINATION: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def is_endless(status: os.stat_result) -> bool:
@@ -52,8 +58,9 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
     """Open a binary stream whose content takes the place of a file at the end of the block.
 
     The content is written to a new file in the same folder, so that a full disk, an error or a signal leaves the old
-    file as it was. A symbolic link stays a link, and the mode of an existing file is kept. Pipes and devices, which
-    cannot be replaced, are written to directly.
+    file as it was. The new file is removed then; only SIGKILL leaves it behind, as ``.NAME.*.tmp``. A symbolic link
+    stays a link, and the mode of an existing file is kept. Pipes and devices, which cannot be replaced, are written to
+    directly.
 
     Parameters
     ----------
@@ -80,23 +87,61 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
         return
     if mode is not None and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
-    try:
-        handle, unfinished = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    except OSError as error:
-        raise _named(error, path) from None
-    try:
-        with _errors_named(path):
+    unfinished = target.with_name(f".{target.name[:_NAME]}.{secrets.token_hex(8)}.tmp")
+    handle = -1
+    with removed_on_termination(unfinished), _errors_named(path):
+        try:
+            try:
+                handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
+            except OSError as error:  # names the new file
+                raise _named(error, path) from None
             with open(handle, "wb", closefd=False) as file:  # whoever wraps the stream may close it
                 yield file
             os.fchmod(handle, _SECRET if secret else _mode_of(mode))
             os.fsync(handle)
             os.replace(unfinished, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(unfinished)
-        raise
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(unfinished)
+            raise
+        finally:
+            if handle >= 0:
+                os.close(handle)
+
+
+@contextmanager
+def removed_on_termination(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Remove a temporary file if SIGTERM or SIGHUP ends the process within the block.
+
+    A process that these signals end does not unwind. Handlers that the program has installed stay: it goes on then.
+    """
+    name = os.fspath(path)
+    _temporary.add(name)
+    _change_handlers(signal.SIG_DFL, _remove_temporary)
+    try:
+        yield
     finally:
-        os.close(handle)
+        _temporary.discard(name)
+        if not _temporary:
+            _change_handlers(_remove_temporary, signal.SIG_DFL)
+
+
+_temporary: set[str] = set()
+
+
+def _change_handlers(before: Any, after: Any) -> None:
+    if threading.current_thread() is threading.main_thread():  # others may not
+        for each in _TERMINATION:
+            if signal.getsignal(each) == before:
+                signal.signal(each, after)
+
+
+def _remove_temporary(number: int, _: FrameType | None) -> None:
+    for each in _temporary:
+        with suppress(OSError):
+            os.unlink(each)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _mode_of(mode: int | None) -> int:

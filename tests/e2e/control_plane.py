@@ -387,7 +387,8 @@ class ControlPlane:
     def audit(self) -> Iterator[dict[str, Any]]:
         """What was written so far, and by whom."""
         path = self.directory / "log" / "audit.jsonl"
-        for line in path.read_text().splitlines() if path.exists() else ():
+        text = path.read_text() if path.exists() else ""
+        for line in text[: text.rfind("\n") + 1].splitlines():  # the last line may be half written
             yield json.loads(line)
 
 

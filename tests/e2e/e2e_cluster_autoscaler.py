@@ -17,7 +17,7 @@ import pytest
 from e2e.cloud import FakeCloud, Machines
 from e2e.control_plane import ControlPlane, Refused
 from e2e.kubelet import FakeKubelet
-from e2e.real_api import RealApi, connected
+from e2e.real_api import RealApi, cleared, connected
 from e2e.rights import installed
 from kscale.world.nodegroups.external_server import ExternalServer
 from unit.world.writer_cases import deployment
@@ -152,40 +152,70 @@ def daemon_set(name: str, evicts: str) -> dict[str, Any]:
 
 
 def evictions(plane: ControlPlane) -> list[str]:
-    """The pods that were to be evicted, by the names of what made them."""
-    lines = (plane.directory / "log" / "audit.jsonl").read_text().splitlines()
-    paths = [json.loads(line)["requestURI"].partition("?")[0] for line in lines if "/eviction" in line]
-    return [path.split("/")[-2].split("-")[0] for path in paths if path.endswith("/eviction")]
+    """The pods whose eviction was granted, by the names of their owners."""
+    return [
+        entry["objectRef"]["name"].split("-")[0]
+        for entry in plane.audit()
+        if entry["objectRef"].get("subresource") == "eviction" and entry["responseStatus"]["code"] == 201
+    ]
 
 
-def test_pods_of_daemon_sets_say_whether_they_are_evicted(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
-    """From an empty node those that want so, from a node that is drained all but those that do not."""
+EMPTY, OCCUPIED = "--daemonset-eviction-for-empty-nodes", "--daemonset-eviction-for-occupied-nodes"
+
+
+@pytest.mark.parametrize(
+    ("workers", "flags", "expected"),
+    [
+        pytest.param(1, (), {"leaves"}, id="empty"),
+        pytest.param(1, (f"{EMPTY}=true", f"{OCCUPIED}=false"), {"leaves", "silent"}, id="empty, flag on"),
+        pytest.param(2, (), {"web", "leaves", "silent"}, id="drained"),
+        pytest.param(2, (f"{EMPTY}=true", f"{OCCUPIED}=false"), {"web", "leaves"}, id="drained, flag off"),
+    ],
+)
+def test_pods_of_daemon_sets_say_whether_they_are_evicted(
+    whole: ControlPlane, kubeconfig: str, tmp_path: Path, workers: int, flags: tuple[str, ...], expected: set[str]
+) -> None:
+    """The annotation decides, and without it the flag for empty or for occupied nodes. Pods are evicted before their
+    machine is deleted. One of two nodes goes: it is empty, or runs one of two workers."""
+    cleared(whole)
     cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
-    web = deployment("web", 1)
+    web = deployment("web", workers)
     web["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
-    web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m"}}
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "600m"}}
     agents = [daemon_set("stays", "false"), daemon_set("leaves", "true"), daemon_set("silent", "")]
+    before = len(evictions(whole))
+    at_deletion: list[list[str]] = []
+
+    def deleting(call: tuple[Any, ...]) -> str:
+        if call[0] == "DeleteNodes":
+            at_deletion.append(evictions(whole)[before:])
+        return ""
+
+    cloud.refuse = deleting
 
     async def main() -> None:
         async with connected(whole) as api:
             kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock).run())
-            await asyncio.to_thread(cloud.increase_size, "small", 2)
-            for agent in agents:
-                await api.create("daemonsets.apps", agent)
-            await api.create("deployments.apps", web)
-            before = len(evictions(whole))
-            with ExternalServer(cloud, "127.0.0.1:0") as server:
-                autoscaler = Autoscaler(kubeconfig, server.url, tmp_path)
-                try:
-                    await holds(lambda: running(whole) == 7, autoscaler)
-                    await holds(lambda: len(nodes(whole)) == 1, autoscaler)
-                    assert set(evictions(whole)[before:]) == {"leaves"}
-                    await asyncio.to_thread(autoscaler.end)
-                finally:
-                    if autoscaler.process.poll() is None:
+            try:
+                await asyncio.to_thread(cloud.start, "small", 2)
+                for agent in agents:
+                    await api.create("daemonsets.apps", agent)
+                await api.create("deployments.apps", web)
+                async with asyncio.timeout(60):
+                    while await asyncio.to_thread(running, whole) < 6 + workers:
+                        await asyncio.sleep(0.1)
+                with ExternalServer(cloud, "127.0.0.1:0") as server:
+                    autoscaler = Autoscaler(kubeconfig, server.url, tmp_path, *flags)
+                    try:
+                        await holds(lambda: len(nodes(whole)) == 1, autoscaler)
+                    finally:
                         autoscaler.end(signal.SIGKILL)
-            kubelet.cancel()
-            await asyncio.wait([kubelet])
+            finally:
+                kubelet.cancel()
+                await asyncio.wait([kubelet])
+                cloud.close()
 
     asyncio.run(main())
-    cloud.close()
+    (evicted,) = at_deletion
+    assert sorted(evicted) == sorted(expected)
+    assert evictions(whole)[before:] == evicted

@@ -4,16 +4,18 @@ answers have come, and again no sooner than a full sync period later."""
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from itertools import pairwise
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
+
+import pytest
 
 from e2e.control_plane import ControlPlane
 from e2e.e2e_horizontal import CPU, DEPLOYMENTS, HPAS, METRICS, NAMESPACE, Scene, ago, holds, process, serves
 from e2e.metrics_server import FakeMetrics
-from e2e.real_api import MERGE, connected
+from e2e.real_api import MERGE, cleared, connected
 from kscale.hpa.options import HPAOptions
 from unit.world.informer_cases import pod
 
@@ -41,8 +43,14 @@ def put_pod(plane: ControlPlane, name: str, *, ready: bool, exists: bool = False
     plane.ask("PATCH", f"{PODS}/{name}/status", {"status": told}, content_type=MERGE)
 
 
-def running(plane: ControlPlane, scene: Scene, case: Callable[[FakeMetrics], Awaitable[None]], period: float) -> None:
-    """Run a case while our controller runs with a sync period of so many seconds."""
+def running(
+    plane: ControlPlane,
+    scene: Scene,
+    case: Callable[[FakeMetrics], Awaitable[None]],
+    period: float,
+    **limits: Any,
+) -> None:
+    """Run a case while our controller runs with a sync period of so many seconds, and ``limits`` of its client."""
     options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=period))
 
     async def main() -> None:
@@ -50,7 +58,7 @@ def running(plane: ControlPlane, scene: Scene, case: Callable[[FakeMetrics], Awa
             metrics.now = lambda: ago(0)
             await holds(lambda: serves(plane, METRICS))
             stop = asyncio.Event()
-            async with connected(plane) as api:
+            async with connected(plane, **limits) as api:
                 task = asyncio.create_task(process(api, options, stop))
                 try:
                     await case(metrics)
@@ -89,35 +97,60 @@ def test_a_pod_that_becomes_ready_while_metrics_are_asked_for_counts(plane: Cont
     running(plane, scene, case, 60)
 
 
-def test_there_is_a_full_period_between_two_decisions(plane: ControlPlane) -> None:
-    """Eight HPAs whose usage changes all the time: each writes its status after each decision."""
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(tmp_path_factory.mktemp("audited"), audit=True) as plane:
+        yield plane
+
+
+def writes(plane: ControlPlane) -> list[tuple[str, datetime, int]]:
+    """The statuses of HPAs that were written: name, when the API server received it, and the code of its answer."""
+    return [
+        (entry["objectRef"]["name"], datetime.fromisoformat(entry["requestReceivedTimestamp"]),
+         entry["responseStatus"]["code"])
+        for entry in plane.audit()
+        if entry["objectRef"]["resource"] == "horizontalpodautoscalers" and entry["verb"] == "patch"
+        and entry["objectRef"].get("subresource") == "status"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "period", "limits"),
+    [
+        pytest.param(8, 4, {}, id="8 HPAs"),
+        pytest.param(40, 5, {"qps": 20.0, "burst": 1}, id="40 HPAs, 20 requests a second"),
+    ],
+)
+def test_there_is_a_full_period_between_two_decisions(
+    audited: ControlPlane, count: int, period: int, limits: dict[str, Any]
+) -> None:
+    """HPAs whose usage changes all the time: each writes its status after each decision. Where requests are limited,
+    those writes go on for most of a period; none of them meets a newer version of its HPA."""
+    plane = audited
+    cleared(plane)
     scene = Scene(plane)
-    used = {"web": 480}
+    used = itertools.cycle(range(480, 517))  # a prime number: never the same again for the pods of one HPA
 
     def usage(of: dict[str, Any], container: str) -> dict[str, str]:
-        used["web"] = 480 + (used["web"] + 7) % 40
-        return {"cpu": f"{used['web']}m"}
+        return {"cpu": f"{next(used)}m"}
 
     scene.usage = usage  # type: ignore[method-assign]
-    names = [f"web{number}" for number in range(8)]
+    names = [f"web{number}" for number in range(count)]
     for name in names:
         scene.target(name, 2, "/apis/apps/v1", "deployments", "Deployment")
-    written: dict[str, list[float]] = {name: [] for name in names}
-    seen: dict[str, Any] = {}
-
-    def look() -> bool:
-        for hpa in plane.ask("GET", HPAS)["items"]:
-            name, status = hpa["metadata"]["name"], hpa.get("status")
-            if status and seen.get(name) != status:
-                seen[name] = status
-                written[name].append(time.monotonic())
-        return all(len(times) >= 5 for times in written.values())
+    before = len(writes(plane))
 
     async def case(metrics: FakeMetrics) -> None:
         for name in names:
             await asyncio.to_thread(hpa_of, scene, name)
-        await holds(look)
+        async with asyncio.timeout(300):
+            while len(await asyncio.to_thread(writes, plane)) < before + 5 * count:
+                await asyncio.sleep(0.5)
 
-    running(plane, scene, case, 4)
-    for times in written.values():
-        assert min(later - earlier for earlier, later in list(pairwise(times))[1:]) >= 4 - 0.5  # looked at now and then
+    running(plane, scene, case, period, **limits)
+    written = writes(plane)[before:]
+    assert {name for name, _, _ in written} == set(names)
+    assert Counter(code for _, _, code in written).keys() == {200}
+    for name in names:
+        times = [time for each, time, _ in written if each == name]
+        assert min((later - earlier).total_seconds() for earlier, later in itertools.pairwise(times)) >= period

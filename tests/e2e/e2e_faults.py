@@ -228,10 +228,6 @@ def played(
 
     async def main() -> None:
         cleared(plane)
-        for path in ("/apis/apps/v1/namespaces/default/statefulsets", LEASE, STATUS):
-            with suppress(Refused):
-                plane.ask("DELETE", path)
-        cleared(plane)
         cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5))
         async with connected(plane) as api:
             kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock, ending=ending).run())

@@ -236,7 +236,7 @@ def test_the_updater_of_2020_evicts_by_itself(cluster: ControlPlane) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         options = UpdaterOptions(profile="legacy", updater_interval=timedelta(seconds=1))
-        access = await asyncio.to_thread(installed, plane, "vpa-updater")
+        access = await asyncio.to_thread(installed, plane, "vpa-updater", name="vpa-updater-2020")
         async with connected(plane, replace(access, namespace="default")) as api:
             build = partial(updater_program, options=options)
             running = asyncio.create_task(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,9 +22,18 @@ __all__ = ["RealApi", "cleared", "connected"]
 SERVED = {each.group_resource: each for each in EVERYWHERE}
 MERGE = "application/merge-patch+json"
 CLEARED = (
-    "pods", "configmaps", "deployments.apps", "leases.coordination.k8s.io", "poddisruptionbudgets.policy",
+    "deployments.apps", "daemonsets.apps", "statefulsets.apps", "replicasets.apps", "jobs.batch",
+    "pods", "configmaps", "leases.coordination.k8s.io", "poddisruptionbudgets.policy",
     "horizontalpodautoscalers.autoscaling", "nodes",
 )  # fmt: skip
+"""Owners come before their pods, so that a controller does not create the pods again."""
+AUTOSCALER = (
+    "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status",
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler",
+)
+"""What a Cluster Autoscaler leaves behind when it is killed."""
+EVENTS = ("/api/v1/namespaces/default/events", "/api/v1/namespaces/kube-system/events")
+_PATIENCE = 60.0
 
 
 class RealApi:
@@ -38,7 +48,7 @@ class RealApi:
 
     async def create(self, plural: str, obj: dict[str, Any]) -> None:
         resource = SERVED[plural]
-        await self._ask("POST", resource.path(obj["metadata"].get("namespace", "")), obj)
+        await self._ask("POST", resource.path(obj["metadata"].get("namespace", "default")), obj)
 
     async def patch(self, plural: str, name: str, patch: dict[str, Any], subresource: str = "") -> None:
         await self._ask("PATCH", SERVED[plural].path("default", name, subresource), patch, MERGE)
@@ -79,14 +89,31 @@ async def connected(plane: ControlPlane, access: Access | None = None, **options
 
 
 def cleared(plane: ControlPlane) -> None:
-    """Nothing of earlier tests is left."""
-    for plural in CLEARED:
-        path = SERVED[plural].path("default")
+    """Remove what earlier tests left, until controllers create nothing of it again."""
+    end = time.monotonic() + _PATIENCE
+    while sum(_removed(plane, plural) for plural in CLEARED):
+        assert time.monotonic() < end, "objects of earlier tests come back again and again"
+    for path in AUTOSCALER:
+        _unless_absent(plane, "DELETE", path)
+    for path in EVENTS:
+        plane.ask("DELETE", path)
+
+
+def _removed(plane: ControlPlane, plural: str) -> int:
+    """Delete all objects of one resource, and return how many there were."""
+    path = SERVED[plural].path("default")
+    items = plane.ask("GET", path)["items"] or []
+    if items:
         plane.ask("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-        for left in plane.ask("GET", path)["items"] or ():
-            try:
-                patch = {"metadata": {"finalizers": None}}
-                plane.ask("PATCH", SERVED[plural].path("default", left["metadata"]["name"]), patch, content_type=MERGE)
-            except Refused as error:
-                if error.code != 404:
-                    raise
+    for left in plane.ask("GET", path)["items"] or () if items else ():
+        patch = {"metadata": {"finalizers": None}}
+        _unless_absent(plane, "PATCH", SERVED[plural].path("default", left["metadata"]["name"]), patch)
+    return len(items)
+
+
+def _unless_absent(plane: ControlPlane, method: str, path: str, body: Any = None) -> None:
+    try:
+        plane.ask(method, path, body, content_type=MERGE)
+    except Refused as error:
+        if error.code != 404:
+            raise

@@ -1,5 +1,7 @@
 """A hostile API server against all programs: ``python tests/hostile [--smoke] [--only TEXT]``; ``--soak --minutes N``.
 
+``--client``: hostile clients of the programs' own ports instead.
+
 Each scenario lets something go wrong between the server and all five programs, which are real processes, and then
 behaves. A program must still run, do its work, and hold no more memory than before. ``KSCALE_HOSTILE_SCALE`` stretches
 every deadline.
@@ -18,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hostile.campaign import Campaign
+from hostile.client import attack_all
 from hostile.scenarios import SCENARIOS
 from hostile.soak import soak
 
@@ -26,6 +29,7 @@ parser.add_argument("--smoke", action="store_true", help="one scenario of each k
 parser.add_argument("--only", default="", metavar="TEXT", help="scenarios whose name has this in it")
 parser.add_argument("--without-commands", action="store_true", help="programs alone, which is faster")
 parser.add_argument("--soak", action="store_true", help="random faults under churn instead, for a long time")
+parser.add_argument("--client", action="store_true", help="hostile clients of metrics, webhook and expander instead")
 parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
 parser.add_argument("--seed", type=int, default=0, help="of the soak; 0: another each time")
 given = parser.parse_args()
@@ -35,5 +39,7 @@ scale = float(os.environ.get("KSCALE_HOSTILE_SCALE", "1"))
 with tempfile.TemporaryDirectory(prefix="hostile") as folder:
     if given.soak:
         sys.exit(asyncio.run(soak(Path(folder), minutes=given.minutes, seed=given.seed, scale=scale)))
+    if given.client:
+        sys.exit(asyncio.run(attack_all(Path(folder), scale=scale, only=given.only, smoke=given.smoke)))
     chosen = [each for each in SCENARIOS if given.only in each.name and (each.smoke or not given.smoke)]
     sys.exit(asyncio.run(Campaign(Path(folder), scale, commands=not given.without_commands).run(chosen)))

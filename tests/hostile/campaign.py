@@ -20,6 +20,8 @@ from unit.drivers.vpa_world import SERVED
 __all__ = ["Campaign"]
 
 _WORK: float = 60.0
+_START: float = 240.0
+"""Seconds for five programs that start at once to do their first work."""
 _FAULT: float = 4.0
 _COMMANDS: float = 60.0
 _ROOM: int = 192 << 20
@@ -39,6 +41,7 @@ class Campaign:
         self.met: Counter[str] = Counter()
         self.url = ""  # of another way to the server
         self.ca: Path | None = None
+        self.more_flags: tuple[str, ...] = ()
         self._number = 0
         self.clock = directory / "ahead"
 
@@ -94,7 +97,7 @@ class Campaign:
         self.met = Counter(self.server.hits)
         self.server.end()
         if not scenario.harmless:
-            await self.check(outcomes)
+            await self.check(outcomes, _START if scenario.start else _WORK)
         for command in commands:
             outcomes[command.name] = await command.outcome(self._seconds(_WORK))
         await self._mend(outcomes)
@@ -114,11 +117,11 @@ class Campaign:
         if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
             print(f"        met by {dict(self.server.hits)}", flush=True)
 
-    async def check(self, outcomes: dict[str, str]) -> None:
+    async def check(self, outcomes: dict[str, str], seconds: float = _WORK) -> None:
         """All programs are given work at once."""
 
         async def of(program: Process) -> None:
-            done = await self.cluster.work(program, self._seconds(_WORK))
+            done = await self.cluster.work(program, self._seconds(seconds))
             outcomes[program.name] = "ok" if done else "stuck" if program.alive else f"ended ({program.status})"
 
         measuring = asyncio.create_task(self._measuring())
@@ -151,11 +154,13 @@ class Campaign:
         for name in names:
             if name in self.programs:
                 self.programs[name].end()
-            self.programs[name] = Process(name, self.url or self.server.url, self.directory, self.clock, self.ca)
+            self.programs[name] = Process(
+                name, self.url or self.server.url, self.directory, self.clock, self.ca, self.more_flags
+            )
         if not healthy:
             return
         outcomes: dict[str, str] = {}
-        await self.check(outcomes)
+        await self.check(outcomes, _START)
         for name, outcome in outcomes.items():
             if outcome != "ok":
                 raise RuntimeError(f"{name} does nothing on a good server: {outcome}\n{self.programs[name].said()}")

@@ -253,17 +253,25 @@ def _recommendation(cpu: str) -> Object:
 class Process:
     """One program."""
 
-    def __init__(self, name: str, url: str, directory: Path, clock: Path, ca: Path | None = None) -> None:
+    def __init__(
+        self, name: str, url: str, directory: Path, clock: Path, ca: Path | None = None, flags: tuple[str, ...] = ()
+    ) -> None:
         self.name, self.agent = name, AGENTS[name]
         self.log = directory / f"{name}.log"
         self.port, self.metrics_port = free_port(), free_port()
         self.trusts: ssl.SSLContext | bool = False
         kubeconfig = write_kubeconfig(url, directory, ca=ca)
-        flags = [*PROGRAMS[name], *LIMITS, f"--kubeconfig={kubeconfig}", f"--address=127.0.0.1:{self.metrics_port}"]
+        words = [
+            *PROGRAMS[name],
+            *LIMITS,
+            *flags,
+            f"--kubeconfig={kubeconfig}",
+            f"--address=127.0.0.1:{self.metrics_port}",
+        ]
         if name == "vpa-admission":
-            flags += [f"--port={self.port}", *self._certificate(directory)]
+            words += [f"--port={self.port}", *self._certificate(directory)]
         else:
-            flags.append("--leader-elect=false")
+            words.append("--leader-elect=false")
         script = Path(__file__).with_name("program.py")
         environ = {
             **os.environ,
@@ -273,7 +281,7 @@ class Process:
         }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(script), "run", name, *flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                [sys.executable, str(script), "run", name, *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 env=environ,
             )  # fmt: skip
         self.baseline = 0
@@ -296,6 +304,10 @@ class Process:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def status(self) -> int | None:

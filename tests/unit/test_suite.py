@@ -16,19 +16,11 @@ ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "golden" / "vectors"
 
 
-def test_every_module_that_is_mutated_is_there_with_its_tests() -> None:
-    table = tomllib.loads((ROOT / ".ci" / "mutants.toml").read_text())
-    named = [ROOT / "src/kscale" / module for module in table]
-    named += [ROOT / "tests/unit" / test for entry in table.values() for test in entry["tests"]]
-    named += [VECTORS / f"{kind}.jsonl.gz" for entry in table.values() for kind in entry.get("golden", [])]
-    assert [path for path in named if not path.exists()] == []
-
-
 def test_mutants_that_mean_the_same_are_of_lines_that_are_there() -> None:
     table = tomllib.loads((ROOT / ".ci" / "mutants.toml").read_text())
-    for module, entry in table.items():
+    for module, same in table.items():
         lines = [line.strip() for line in (ROOT / "src/kscale" / module).read_text().splitlines()]
-        assert [was for was, _ in entry.get("same", []) if lines.count(was) != 1] == []
+        assert [was for was, _ in same if lines.count(was) != 1] == []
 
 
 def test_every_kernel_is_held_against_something() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import check_fields
 from kscale.objects.nodegroup import NodeGroupAutoscalingOptions
 
 __all__ = [
@@ -241,6 +242,9 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     write_status_configmap: bool = True
     status_config_map_name: str = "cluster-autoscaler-status"
     emit_per_nodegroup_metrics: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @classmethod
     def for_profile(cls, profile: str, **given: Any) -> AutoscalingOptions:

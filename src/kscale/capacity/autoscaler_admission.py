@@ -15,16 +15,19 @@ from kscale.hpa.admission import DecodeError, check_stored, decode
 from kscale.hpa.keda import hpa_of
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.decode import to_dict
-from kscale.objects.field_errors import FieldError
-from kscale.objects.keda import ScaledObject, replica_errors
+from kscale.objects.field_errors import FieldError, not_supported, required
+from kscale.objects.keda import ScaledObject, replica_errors, trigger_errors
 from kscale.objects.meta import KubeObject
 from kscale.objects.unknown_fields import unknown_fields
+from kscale.objects.vpa import API_VERSION as VPA_VERSION
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.admission import admit_vpa
 
 __all__ = ["Refusal", "refusals_of", "unserved_version"]
 
 _REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
+_CONTROLLED_VALUES = ("RequestsAndLimits", "RequestsOnly")
+_CHANGES = ("TargetHigherThanRequests", "TargetLowerThanRequests")
 
 
 class Refusal(NamedTuple):
@@ -80,24 +83,48 @@ def _of_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
 
 
 def _of_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
+    if data["apiVersion"] != VPA_VERSION:
+        return [Refusal("apiVersion", f"{data['apiVersion']} is not served: use {VPA_VERSION}")]
     admitted = admit_vpa(obj, obj if _is_stored(data) else None)
-    refusals = [*_unknown(data, VerticalPodAutoscaler), *map(_refusal, admitted.errors)]
-    if obj.spec.target_ref is None:
-        refusals.append(Refusal("spec.targetRef", "Required value"))
+    errors = [*admitted.errors, *_schema_errors(obj)]
+    refusals = [*_unknown(data, VerticalPodAutoscaler), *map(_refusal, errors)]
     return [*refusals, *(Refusal("", text, is_warning=True) for text in admitted.warnings)]
 
 
+def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
+    """Return what the schema of the CustomResourceDefinition refuses, and the webhook does not look at."""
+    spec, errors = vpa.spec, []
+    if spec.target_ref is None:
+        errors.append(required("spec.targetRef"))
+    else:
+        fields = (("kind", spec.target_ref.kind), ("name", spec.target_ref.name))
+        errors += [required(f"spec.targetRef.{name}") for name, value in fields if not value]
+    for i, change in enumerate(spec.update_policy.eviction_requirements if spec.update_policy is not None else ()):
+        path = f"spec.updatePolicy.evictionRequirements[{i}].changeRequirement"
+        if change.change_requirement not in _CHANGES:
+            errors.append(not_supported(path, change.change_requirement, _CHANGES))
+    policies = spec.resource_policy.container_policies if spec.resource_policy is not None else ()
+    for i, policy in enumerate(policies):
+        path = f"spec.resourcePolicy.containerPolicies[{i}].controlledValues"
+        if policy.controlled_values is not None and policy.controlled_values not in _CONTROLLED_VALUES:
+            errors.append(not_supported(path, policy.controlled_values, _CONTROLLED_VALUES))
+    return errors
+
+
 def _of_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
-    if texts := replica_errors(obj):
-        return [Refusal("spec", text) for text in texts]
+    unknown = _unknown(data, ScaledObject)
+    refused = [Refusal("spec", text) for text in replica_errors(obj)]
+    refused += [Refusal("spec.triggers", text) for text in trigger_errors(obj)]
+    if refused:
+        return [*unknown, *refused]
     generated = hpa_of(data)
     if not generated["spec"]["metrics"]:
-        return []  # without a metric whose target is known there is no HPA to check
+        return unknown  # without a metric whose target is known there is no HPA to check
     try:
         errors = check_stored(decode(generated), is_stored=False).errors
     except (DecodeError, InputError) as error:
-        return [Refusal("", f"the HPA that KEDA generates: {error}")]
-    return [Refusal("", f"the HPA that KEDA generates: {error}") for error in errors]
+        return [*unknown, Refusal("", f"the HPA that KEDA generates: {error}")]
+    return [*unknown, *(Refusal("", f"the HPA that KEDA generates: {error}") for error in errors)]
 
 
 def _unknown(data: Mapping[str, Any], type_: type[KubeObject]) -> list[Refusal]:

@@ -15,6 +15,7 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.objects.pod_claims import create_claims, needs_claims
 from kscale.objects.pod_defaults import COMPLETING_KINDS, PodClasses, with_defaults
+from kscale.objects.resource_quotas import ResourceQuota
 from kscale.objects.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
@@ -23,7 +24,7 @@ from kscale.objects.storage import (
     default_storage_class,
 )
 from kscale.objects.volume_binding import AVAILABLE, bind, find_volume, is_bound
-from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of
+from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of, spec_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
 
@@ -51,7 +52,16 @@ class Manifests(NamedTuple):
     @property
     def unmodelled(self) -> list[str]:
         """What an answer about the workloads does not take into account."""
-        return [f"{item} (custom resource: which pods it makes is not known)" for item in self.custom_resources]
+        quotas = [f"ResourceQuota {item.key}" for item in self.objects if isinstance(item, ResourceQuota)]
+        return [
+            *(f"{item} (custom resource: which pods it makes is not known)" for item in self.custom_resources),
+            *(f"{quota} (whether its namespace may create the pods)" for quota in quotas),
+        ]
+
+    def unknown_classes(self, classes: PodClasses) -> list[str]:
+        """Return the priority and runtime classes that the workloads name and that no input has."""
+        names = [name for workload in self.workloads for name in classes.unknown(spec_of(workload))]
+        return list(dict.fromkeys(names))
 
 
 def _is_custom(kind: str) -> bool:
@@ -76,7 +86,11 @@ def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifes
         If a source cannot be read, an object is damaged, or nothing in the sources makes pods.
     """
     report = LoadReport()
-    loaded = [item.obj for item in load_objects(*sources, namespace=namespace, report=report)]
+    # The last object of a name wins, as it does when the manifests are applied; the report warns of the others.
+    named: dict[tuple[str, str] | int, KubeObject] = {}
+    for i, item in enumerate(load_objects(*sources, namespace=namespace, report=report)):
+        named[(_kind(item.obj), item.obj.key) if item.obj.name else i] = item.obj
+    loaded = [*named.values()]
     workloads = [item for item in loaded if _kind(item) in WORKLOADS]
     manifests = Manifests(workloads, [item for item in loaded if _kind(item) not in WORKLOADS], report)
     if not workloads:

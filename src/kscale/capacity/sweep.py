@@ -13,15 +13,18 @@ import os
 import pickle
 import secrets
 import tempfile
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from kscale.files import removed_on_termination
 from kscale.objects.argument_types import typed
 
 __all__ = ["Done", "Reference", "Shared", "sweep"]
@@ -88,14 +91,24 @@ class Shared:
         parts: list[bytes | memoryview] = [head, *(buffer.raw() for buffer in buffers)]
         folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         handle, self.path = tempfile.mkstemp(prefix="kscale-", dir=folder)
+        self._resources = ExitStack()
+        self._resources.enter_context(removed_on_termination(self.path))
+        self._resources.callback(Path(self.path).unlink, missing_ok=True)
         self.sizes = [len(part) for part in parts]
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for part in parts:
+                    file.write(part)
+        except OSError as error:
+            self.close()
+            raise OSError(error.errno, error.strerror, self.path) from None
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """The file goes away; workers that have it mapped keep it until they end."""
-        Path(self.path).unlink(missing_ok=True)
+        """Remove the file. Workers that have mapped it keep it until they end."""
+        self._resources.close()
 
     def reference(self) -> Reference:
         return _InFile(self.token, self.path, self.sizes)
@@ -110,6 +123,18 @@ def _shared(reference: Any) -> Any:
         _there.clear()  # one sweep at a time: what an earlier one shared is not needed any more
         _there[reference.token] = found
     return _there[reference.token]
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the parent does. A worker of a parent that was killed would wait for tasks for ever."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), name="kscale-parent", daemon=True).start()
+
+
+def _end_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _part(
@@ -161,7 +186,7 @@ def sweep(
         workers, count = executor, executor
 
         def make() -> Executor:  # a fork would take over locks of native threads
-            return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+            return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
     elif not isinstance(executor, Executor):
         make = executor

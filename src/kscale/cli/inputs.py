@@ -38,6 +38,7 @@ __all__ = [
     "read",
     "read_cluster",
     "say_read",
+    "workloads_without_pods",
 ]
 
 DUMP_COMMAND = (
@@ -283,3 +284,14 @@ def _list(problems: Sequence[Problem], count: int, terminal: Terminal) -> None:
     if count > len(shown):
         hint = "" if terminal.verbose else "; -v shows more"
         terminal.note(f"  ... and {count - len(shown):,} more{hint}.")
+
+
+def workloads_without_pods(cluster: Cluster, how: str = "kscale estimate --pod FILE") -> str:
+    """Return how to ask about an input with workloads and without any pod; empty for other inputs."""
+    from kscale.objects.workloads import WORKLOADS
+
+    counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
+    if counts.pop("Pod") or not any(counts.values()):
+        return ""
+    there = counted({kind: count for kind, count in counts.items() if count})
+    return f"The input has {there}, but no Pods. {how} asks about the pods that the workloads of FILE would create."

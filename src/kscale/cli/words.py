@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kscale.capacity.records import Rejection
 
-__all__ = ["counted", "object_name", "on_nodes", "plural", "pods", "program", "rejected", "rejections"]
+__all__ = [
+    "counted",
+    "expendable_room",
+    "object_name",
+    "on_nodes",
+    "plural",
+    "pods",
+    "program",
+    "rejected",
+    "rejections",
+]
 
 
 def counted(counts: Mapping[str, int]) -> str:
@@ -61,3 +71,10 @@ def rejections(found: Sequence[Rejection], between: str = ", ") -> str:
 def rejected(rejection: Rejection, between: str = ", ") -> str:
     """``12 pods: node(s) had untolerated taint(s)``."""
     return f"{pods(rejection.pods)}: {between.join(rejection.reasons) or rejection.plugin}"
+
+
+def expendable_room(running: int, cutoff: int) -> str:
+    """Return the sentence about running pods that the Cluster Autoscaler takes for evicted."""
+    verb = "is" if running == 1 else "are"
+    what = f"{running:,} running {plural('pod', running)} of a priority below {cutoff}"
+    return f"{what} {verb} expendable: their room counts as free."

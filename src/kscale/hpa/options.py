@@ -10,6 +10,7 @@ import msgspec
 
 from kscale.effects import Moment, duration, moment
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import check_fields
 
 __all__ = ["CURRENT", "FEATURE_GATES", "LEGACY", "LEGACY_1_18", "LEGACY_1_19", "PROFILES", "HPAOptions"]
 
@@ -61,6 +62,7 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     profile: str = CURRENT
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.profile not in PROFILES:
             text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
             raise InputError(Problem(text, field="profile"))

@@ -8,10 +8,20 @@ from typing import Any, Final
 from kscale.objects.base import ApiStruct
 from kscale.objects.meta import KubeObject
 
-__all__ = ["PAUSED", "PAUSED_REPLICAS", "ScaledObject", "Trigger", "is_paused", "is_set", "replica_errors"]
+__all__ = [
+    "PAUSED",
+    "PAUSED_REPLICAS",
+    "ScaledObject",
+    "Trigger",
+    "is_paused",
+    "is_set",
+    "replica_errors",
+    "trigger_errors",
+]
 
 PAUSED: Final = "autoscaling.keda.sh/paused"
 PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
+_UNCACHED: Final = frozenset({"cpu", "memory", "cron"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
@@ -21,6 +31,7 @@ class Reference(ApiStruct):
     api_version: str | None = None
     kind: str | None = None
     name: str = ""
+    env_source_container_name: str | None = None
 
 
 class Trigger(ApiStruct):
@@ -30,6 +41,8 @@ class Trigger(ApiStruct):
     name: str | None = None
     metric_type: str | None = None
     metadata: dict[str, str | int | float | bool | None] | None = None
+    use_cached_metrics: bool | None = None
+    authentication_ref: dict[str, Any] | None = None
 
 
 class HPAConfig(ApiStruct):
@@ -43,6 +56,8 @@ class Advanced(ApiStruct):
     """``spec.advanced``."""
 
     horizontal_pod_autoscaler_config: HPAConfig | None = None
+    restore_to_original_replica_count: bool | None = None
+    scaling_modifiers: dict[str, Any] | None = None
 
 
 class ScaledObjectSpec(ApiStruct):
@@ -52,6 +67,10 @@ class ScaledObjectSpec(ApiStruct):
     min_replica_count: int | None = None
     max_replica_count: int | None = None
     idle_replica_count: int | None = None
+    polling_interval: int | None = None
+    initial_cooldown_period: int | None = None
+    cooldown_period: int | None = None
+    fallback: dict[str, Any] | None = None
     triggers: list[Trigger] | None = None
     advanced: Advanced | None = None
 
@@ -89,4 +108,20 @@ def replica_errors(scaled: ScaledObject) -> list[str]:
         return [f"MinReplicaCount={minimum} must be less than MaxReplicaCount={maximum}"]
     if spec.idle_replica_count is not None and spec.idle_replica_count >= minimum:
         return [f"IdleReplicaCount={spec.idle_replica_count} must be less than MinReplicaCount={minimum}"]
+    return []
+
+
+def trigger_errors(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook refuses of the triggers of a ScaledObject (``ValidateTriggers``)."""
+    triggers = (scaled.spec or ScaledObjectSpec()).triggers or []
+    if not triggers:
+        return ["no triggers defined in the ScaledObject/ScaledJob"]
+    names: set[str] = set()
+    for trigger in triggers:
+        if trigger.use_cached_metrics and trigger.type in _UNCACHED:
+            return [f'property "useCachedMetrics" is not supported for "{trigger.type}" scaler']
+        if trigger.name and trigger.name in names:
+            where = "defined multiple times in the ScaledObject/ScaledJob"
+            return [f'triggerName "{trigger.name}" is {where}, but it must be unique']
+        names.add(trigger.name or "")
     return []

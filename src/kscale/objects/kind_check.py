@@ -11,6 +11,8 @@ from kscale.objects.meta import KubeObject, object_key
 
 __all__ = ["check_kind"]
 
+_TEMPLATES = frozenset({"template", "jobTemplate"})  # what workloads have in their spec, and pods do not
+
 
 def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], field: str = "") -> None:
     """Check that an object which a caller passes as a ``type_`` does not say that it is of another kind.
@@ -39,6 +41,15 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
     else:
         kind, version = value.get("kind") or expected, value.get("apiVersion") or ""
         key = _key_of(value.get("metadata"))
+        spec = value.get("spec")
+        if (
+            not value.get("kind")
+            and expected == "Pod"
+            and isinstance(spec, Mapping)
+            and not _TEMPLATES.isdisjoint(spec)
+        ):
+            text = f"an object without kind, {key} with a pod template, is not a Pod{_advice('Deployment', expected)}"
+            raise InputError(Problem(text, field=field))
     if not (isinstance(kind, str) and isinstance(version, str)):
         return  # whoever decodes it says so
     if kind == expected and (not version or find_kind(version, kind) is type_):
@@ -46,6 +57,10 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
     label = kind if kind != expected else f"{version} {kind}"
     message = f"{label} {key}".rstrip() + f" is not a {expected}{_advice(kind, expected)}"
     raise InputError(Problem(message, field=field))
+
+
+def _has_template(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and not _TEMPLATES.isdisjoint(spec)
 
 
 def _key_of(metadata: Any) -> str:

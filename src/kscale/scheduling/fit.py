@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Pod
+from kscale.objects.core import Node, Pod
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.scheduling.arguments import short
 from kscale.scheduling.doors import SnapshotLike, record_of, snapshot_of
@@ -138,30 +138,36 @@ class FitResult:
             raise InputError(f"pod {name!r} is not part of this result") from None
         return name, self.session.number(pod_class)
 
-    def _node(self, node: str) -> int:
+    def _node(self, node: str | Node) -> tuple[str, int]:
+        """Return the node's name and its number."""
+        if not isinstance(node, (str, Node)):
+            raise InputError(f"a node is {short(node)}, not a node's name or a Node")
+        name = node if isinstance(node, str) else node.name
         try:
-            return self.snapshot.columns.index[node]
+            return name, self.snapshot.columns.index[name]
         except KeyError:
-            raise InputError(f"no node {node!r} in the snapshot") from None
+            raise InputError(f"no node {name!r} in the snapshot") from None
 
     def prefilter(self, pod: str | Pod | dict[str, Any]) -> PreFilterReport:
         """Every PreFilter on its own: skipped plug-ins, failures, node sets."""
         return self.session.prefilter(self._pod(pod)[1])
 
-    def verdict(self, pod: str | Pod | dict[str, Any], node: str) -> Verdict:
+    def verdict(self, pod: str | Pod | dict[str, Any], node: str | Node) -> Verdict:
         """The first failing plug-in, where upstream stops, with its texts."""
         name, number = self._pod(pod)
-        found = self.session.verdict(number, self._node(node))
+        node_name, row = self._node(node)
+        found = self.session.verdict(number, row)
         by_filter = found.type == FAILING_PREDICATE and found.unexpected not in (FILTERED_OUT, PREFILTER_FAILED)
-        debug = f'nodeName: "{node}"' if by_filter else ""
-        return msgspec.structs.replace(found, pod=name, node=node, debug=debug)
+        debug = f'nodeName: "{node_name}"' if by_filter else ""
+        return msgspec.structs.replace(found, pod=name, node=node_name, debug=debug)
 
-    def verdicts(self, pod: str | Pod | dict[str, Any], node: str) -> list[Verdict]:
+    def verdicts(self, pod: str | Pod | dict[str, Any], node: str | Node) -> list[Verdict]:
         """Every failing Filter on its own, in profile order, with numbers. PreFilter node sets are not applied; a
         plug-in whose PreFilter skipped or failed is left out."""
         name, number = self._pod(pod)
-        found = self.session.verdicts(number, self._node(node))
-        return [msgspec.structs.replace(no, pod=name, node=node) for no in found]
+        node_name, row = self._node(node)
+        found = self.session.verdicts(number, row)
+        return [msgspec.structs.replace(no, pod=name, node=node_name) for no in found]
 
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """The first node that takes the pod, round robin from behind ``cursor``; cordoned nodes are passed over

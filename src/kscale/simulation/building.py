@@ -19,8 +19,10 @@ from kscale.effects import LAST_TIME, SECOND, Moment, from_text, to_text
 from kscale.errors import InputError, Problem
 from kscale.hpa.admission import admit
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
+from kscale.objects.batch import CronJob
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.kinds import group_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -36,7 +38,7 @@ from kscale.simulation.simkube import SimkubeObjects, simkube_objects
 from kscale.simulation.times_by_owner import RESTARTED, TimesByOwner
 from kscale.simulation.values import Values
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.loading import load_objects
+from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.world.simulated.draws import MILLION
 from kscale.world.simulated.kubelet import PodTimes
 from kscale.world.simulated.load import Queue, Usage
@@ -54,6 +56,8 @@ BUNDLED_VPA: Final = Path(__file__).parent / "requests.yaml"
 
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
+_NAMED: Final = 3
+_DEFINITION: Final = "CustomResourceDefinition.apiextensions.k8s.io"
 
 
 def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
@@ -112,6 +116,7 @@ class _Builder:
         self.scenario, self.values, self.begin = scenario, values, begin
         self._more_groups = groups
         self._workloads: set[str] = {*_WORKLOADS}
+        self._report = LoadReport()  # of the scenario's own objects
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values, more = self.scenario, self.values, list(more)
@@ -168,7 +173,7 @@ class _Builder:
             horizon=horizon,
             sample=sample,
             prices={group.id: group.price for group in groups},
-            warnings=custom.warnings,
+            warnings=[*custom.warnings, *self._left_out(objects, custom)],
         )
 
     def _check(self) -> None:
@@ -189,7 +194,7 @@ class _Builder:
         found = [loaded.obj for loaded in load_objects(*given)] if given else []
         for i, data in enumerate(self.scenario.objects):
             try:
-                found += [loaded.obj for loaded in load_objects(data, validate=True)]
+                found += [loaded.obj for loaded in load_objects(data, validate=True, report=self._report)]
             except InputError as error:
                 self.values.problems += [
                     replace(problem, source=self.values.source, object=f"objects[{i}]") for problem in error.problems
@@ -226,6 +231,22 @@ class _Builder:
             ) from None
         self._workloads = {*_WORKLOADS, *(each.kind for each in custom.resources)}
         return custom
+
+    def _left_out(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
+        """Return which objects do nothing in the simulation, and why."""
+        scheduled = [item.key for item in objects if isinstance(item, CronJob) and not item.spec.suspend]
+        texts = []
+        if scheduled:
+            more = ", ..." if len(scheduled) > _NAMED else ""
+            texts.append(f"CronJob {', '.join(scheduled[:_NAMED])}{more}: no Jobs are made on a schedule")
+        known = {f"{each.kind}.{group_of(each.api_version)}" for each in custom.objects}
+        for item in objects:
+            if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
+                target = item.spec.scale_target_ref
+                known.add(f"{target.kind}.{group_of(target.api_version)}")
+        kinds = [kind for kind in self._report.skipped if kind not in known and kind != _DEFINITION]
+        texts += [f"{kind}: its objects make no pods here, since no HPA scales one" for kind in kinds if "." in kind]
+        return texts
 
     def _no_others(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
         """No workload makes pods whose names a trace has."""

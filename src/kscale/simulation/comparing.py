@@ -1,11 +1,13 @@
 """The same scenario with the programs of 2018 to 2020 and with today's: what each decides, when, and by which rule.
 
-The comparison is kscale's own; the rules name their sources in upstream's code.
+The comparison is kscale's own; the rules name their sources in upstream's code. Where several programs have a profile,
+each is also run as today's beside the others of then: only what differs in that run is a rule of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +32,14 @@ __all__ = ["ComparedDecision", "ComparedRun", "ProfileComparison", "compare_prof
 
 _LEGACY: Final = "legacy"
 _CURRENT: Final = "current"
-_PROFILED: Final = ("cluster_autoscaler", "horizontal", "vpa_updater")
+_PROFILED: Final = {
+    "cluster_autoscaler": "cluster-autoscaler",
+    "horizontal": "horizontal-pod-autoscaler",
+    "vpa_updater": "vpa-updater",
+}
+"""The programs that have a profile, each with the name under which it decides."""
+_SAME_TIME: Final = SECOND
+"""Less than that apart, decisions are of the same time: loops do not all begin at the same part of a second."""
 _UNREAD_BY_HPA: Final = frozenset({"concurrent-horizontal-pod-autoscaler-syncs"})
 
 
@@ -56,9 +65,10 @@ class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """One decision in both runs: the same action of the same autoscaler about the same thing, as often before.
 
-    ``about``: the group, the workload, or the namespace of the pods. ``legacy_at``, ``current_at``: seconds since the
-    beginning, absent where that run has no such decision; ``legacy``, ``current``: what was asked for. ``rule``: why
-    they differ (:class:`ReleaseRule`), empty where they are the same; ``evidence``: what a program said that shows it.
+    ``about``: the group (of a deletion with its nodes), the workload, or the namespace of the pods. ``legacy_at``,
+    ``current_at``: seconds since the beginning, absent where that run has no such decision; ``legacy``, ``current``:
+    what was asked for. ``rule``: why they differ (:class:`ReleaseRule`), empty where they are the same, less than a
+    second apart; ``evidence``: what a program said that shows it, or what another run shows.
     """
 
     by: str
@@ -139,12 +149,23 @@ def compare_profiles(
     InputError
         If the scenario cannot be built.
     """
-    runs = {}
-    for profile in (_LEGACY, _CURRENT):
-        progress(profile)
-        runs[profile] = _ran(scenario, profile, source, Path(folder), stop)
-    old, new = runs[_LEGACY], runs[_CURRENT]
-    decisions = _compared(old, new)
+    programs = [name for name in _PROFILED if getattr(scenario.controllers, name) is not None]
+
+    def run(label: str, current: Sequence[str]) -> _Ran:
+        progress(label)
+        profiles = {name: _CURRENT if name in current else _LEGACY for name in programs}
+        return _ran(scenario, profiles, source, Path(folder), stop)
+
+    old, new = run(_LEGACY, []), run(_CURRENT, programs)
+    pairs = _pairs(old, new)
+    causes: dict[tuple[_Key, int], tuple[str, str]] | None = None
+    if len(programs) > 1:
+        causes = {}
+        for name in programs:
+            if any(pair.differs and pair.key[0] == _PROFILED[name] for pair in pairs):
+                mixed = run(f"{_LEGACY}, with today's {_PROFILED[name]}", [name])
+                causes.update(_causes(_PROFILED[name], old, mixed))
+    decisions = _compared(pairs, old, new, causes)
     named = dict.fromkeys(each.rule for each in decisions if each.rule)
     return ProfileComparison(
         name=scenario.name,
@@ -156,22 +177,20 @@ def compare_profiles(
     )
 
 
-def _ran(scenario: Scenario, profile: str, source: str, folder: Path, stop: Callable[[], bool]) -> _Ran:
-    found, left_out = _with_profile(scenario, profile)
-    setup = build(found, source=source, folder=folder)
+def _ran(scenario: Scenario, profiles: Mapping[str, str], source: str, folder: Path, stop: Callable[[], bool]) -> _Ran:
+    adapted, left_out = _with_profiles(scenario, profiles)
+    setup = build(adapted, source=source, folder=folder)
     facts: list[_Fact] = []
     said: list[str] = []
     _listen(setup, facts, said)
     return _Ran(simulate(setup, stop=stop), facts, said, left_out, from_text(scenario.begin))
 
 
-def _with_profile(scenario: Scenario, profile: str) -> tuple[Scenario, list[str]]:
-    """Return the scenario with a profile for each program that has one, and the flags that were left out."""
+def _with_profiles(scenario: Scenario, profiles: Mapping[str, str]) -> tuple[Scenario, list[str]]:
+    """Return the scenario with the profile of each program, and the flags that were left out."""
     controllers, left_out = scenario.controllers, []
-    for name in _PROFILED:
-        given: ControllerFlags | None = getattr(controllers, name)
-        if given is None:
-            continue
+    for name, profile in profiles.items():
+        given: ControllerFlags = getattr(controllers, name)
         flags = {flag: value for flag, value in given.flags.items() if flag != "profile"}
         first, *others = name.split("_")
         shown = first + "".join(map(str.capitalize, others))
@@ -250,11 +269,34 @@ def _summary(profile: str, ran: _Ran) -> ComparedRun:
 _Key = tuple[str, str, str]
 
 
+class _Pair(NamedTuple):
+    """The same decision in two runs: the ``number``-th of its key."""
+
+    first: Moment
+    key: _Key
+    number: int
+    one: Decision | None
+    other: Decision | None
+
+    @property
+    def differs(self) -> bool:
+        if self.one is None or self.other is None:
+            return True
+        apart = abs(from_text(self.one.at) - from_text(self.other.at))
+        return apart >= _SAME_TIME or _what(self.one) != _what(self.other)
+
+
+_Causes = Mapping[tuple[_Key, int], tuple[str, str]]
+"""By key and number: the rule by which a program decides otherwise beside the same other programs, and its evidence."""
+
+
 def _by_key(ran: _Ran) -> dict[_Key, list[Decision]]:
     found: dict[_Key, list[Decision]] = {}
     for each in ran.run.decisions.entries:
         if each.error is None and (key := _key(each)) is not None:
             found.setdefault(key, []).append(each)
+    for decisions in found.values():
+        decisions.sort(key=lambda each: (from_text(each.at), _what(each)))
     return found
 
 
@@ -262,8 +304,10 @@ def _key(decision: Decision) -> _Key | None:
     """Return what a decision is about; None for a write that only prepares or marks one (but for the first mark)."""
     of: Mapping[str, Any] = decision.arguments
     match decision.action:
-        case "IncreaseSize" | "DecreaseTargetSize" | "DeleteNodes" | "CreateGroup" | "DeleteGroup":
+        case "IncreaseSize" | "DecreaseTargetSize" | "CreateGroup" | "DeleteGroup":
             about = str(of.get("group", ""))
+        case "DeleteNodes":
+            about = f"{of.get('group', '')}/{','.join(of.get('nodes', ()))}"
         case "PutScale":
             about = f"{of.get('resource', '')} {of.get('namespace', '')}/{of.get('name', '')}"
         case "Evict" | "Resize":
@@ -291,35 +335,54 @@ def _what(decision: Decision | None) -> str:
     return ""
 
 
-def _compared(old: _Ran, new: _Ran) -> list[ComparedDecision]:
+def _pairs(old: _Ran, new: _Ran) -> list[_Pair]:
+    """Pair the decisions of two runs, in the order of the time at which either run decided them."""
     before, after = _by_key(old), _by_key(new)
-    rows: list[tuple[Moment, _Key, Decision | None, Decision | None]] = []
-    for key in dict.fromkeys((*before, *after)):
-        theirs, ours = before.get(key, []), after.get(key, [])
-        for i in range(max(len(theirs), len(ours))):
-            one = theirs[i] if i < len(theirs) else None
-            other = ours[i] if i < len(ours) else None
-            times = [from_text(each.at) for each in (one, other) if each is not None]
-            rows.append((min(times), key, one, other))
-    rows.sort(key=lambda row: row[:2])
-    found: list[ComparedDecision] = []
-    for _, key, one, other in rows:
-        is_same = one is not None and other is not None and one.at == other.at and _what(one) == _what(other)
-        rule, evidence = ("", "") if is_same else _why(key, one, other, old, new, found)
-        found.append(
+    pairs = [
+        _Pair(min(from_text(each.at) for each in (one, other) if each is not None), key, number, one, other)
+        for key in dict.fromkeys((*before, *after))
+        for number, (one, other) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
+    ]
+    return sorted(pairs, key=lambda pair: pair[:3])
+
+
+def _causes(by: str, old: _Ran, mixed: _Ran) -> _Causes:
+    """Return why one program decides otherwise as today's, beside the others of then.
+
+    What does not differ in that run differs only because of what the other programs do.
+    """
+    pairs = _pairs(old, mixed)
+    return {
+        (pair.key, pair.number): (each.rule, each.evidence)
+        for pair, each in zip(pairs, _compared(pairs, old, mixed), strict=True)
+        if each.rule and each.by == by
+    }
+
+
+def _compared(pairs: Sequence[_Pair], old: _Ran, new: _Ran, causes: _Causes | None = None) -> list[ComparedDecision]:
+    """Explain each pair. ``causes``: of programs that also ran alone as today's; None where only one differs."""
+    decisions: list[ComparedDecision] = []
+    for pair in pairs:
+        rule = evidence = ""
+        if pair.differs and causes is None:
+            rule, evidence = _why(pair.key, pair.one, pair.other, old, new, decisions)
+        elif pair.differs and causes is not None:
+            alone = f"beside the other programs of then, today's {pair.key[0]} decides this as then"
+            rule, evidence = causes.get((pair.key, pair.number), ("follows", alone))
+        decisions.append(
             ComparedDecision(
-                by=key[0],
-                action=key[1],
-                about=key[2],
-                legacy_at=_seconds(one, old.begin),
-                current_at=_seconds(other, new.begin),
-                legacy=_what(one),
-                current=_what(other),
+                by=pair.key[0],
+                action=pair.key[1],
+                about=pair.key[2],
+                legacy_at=_seconds(pair.one, old.begin),
+                current_at=_seconds(pair.other, new.begin),
+                legacy=_what(pair.one),
+                current=_what(pair.other),
                 rule=rule,
                 evidence=evidence,
             )
         )
-    return found
+    return decisions
 
 
 def _seconds(decision: Decision | None, begin: Moment) -> float | None:

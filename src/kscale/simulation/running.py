@@ -88,7 +88,7 @@ class Simulation:
                 timeline.write(path)
                 written.append(path)
         except OSError as error:
-            raise InputError(f"{folder}: {error.strerror or error}") from None
+            raise InputError(f"{error.filename or folder}: {error.strerror or error}") from None
         return written
 
 

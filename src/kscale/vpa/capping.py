@@ -53,7 +53,10 @@ def cap(vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitR
     recommendation, policy = vpa.status.recommendation, vpa.spec.resource_policy
     if recommendation is None and policy is None:
         return Capped(None, {}, [])
-    items = [_copy(item) for item in (recommendation.container_recommendations if recommendation is not None else ())]
+    recommended = recommendation.container_recommendations if recommendation is not None else ()
+    # A VPA may have thousands of entries, and each of its pods is a review of its own: only the pod's are copied.
+    names = {container.name for container in pod.spec.containers}
+    items = [_copy(item) for item in recommended if item.container_name in names]
     diagnostics: list[str] = []
     try:
         pod_item = lookup.effective(pod.namespace, POD)
@@ -64,18 +67,16 @@ def cap(vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitR
         for field in _FIELDS:
             for resource in (CPU, MEMORY):
                 diagnostics += apply_pod_limit_range(items, pod, pod_item, resource, field)
-    names = {container.name for container in pod.spec.containers}
     notes: dict[str, list[str]] = {}
-    kept = [item for item in items if item.container_name in names]
     current, policies = CurrentResources(pod), ContainerPolicies(policy)
-    for item in kept:
+    for item in items:
         try:
             container_item = lookup.effective(pod.namespace, CONTAINER)
         except LimitRangeError as error:
             diagnostics.append(f"failed to fetch LimitRange for {pod.namespace} namespace: {error}")
             container_item = None
         notes[item.container_name] = _cap_container(item, current.get(item.container_name), policies, container_item)
-    return Capped(RecommendedPodResources(container_recommendations=kept), notes, diagnostics)
+    return Capped(RecommendedPodResources(container_recommendations=items), notes, diagnostics)
 
 
 def _copy(item: RecommendedContainerResources) -> RecommendedContainerResources:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from kscale.errors import Problem
+from kscale.objects.argument_types import check_fields
 from kscale.objects.quantity import Quantity
 
 __all__ = [
@@ -122,6 +123,9 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
     oom_min_bump_up_bytes: float = 104857600.0
     feature_gates: dict[str, bool] = {}
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def use_checkpoints(self) -> bool:
         """Whether history is kept in checkpoints, and not in Prometheus."""
@@ -182,6 +186,9 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
     feature_gates: dict[str, bool] = {}
     profile: str = CURRENT
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def legacy(self) -> bool:
         """Whether the updater is that of 2020."""
@@ -232,6 +239,9 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
     status_lease_namespace: str = ""
     status_lease_update_interval: timedelta = timedelta(seconds=10)
     feature_gates: dict[str, bool] = {}
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, with the option's name as field."""

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["added", "dies", "dies_once"]
+import numpy as np
+
+__all__ = ["added", "dies", "dies_once", "never_ends"]
 
 
 def added(shared: Any, part: list[int]) -> Iterator[int]:
@@ -27,3 +29,13 @@ def dies_once(shared: Path, part: list[int]) -> list[int]:
 
 def dies(shared: Any, part: list[int]) -> list[int]:
     os._exit(1)
+
+
+def never_ends(shared: tuple[str, np.ndarray[Any, Any]], part: list[int]) -> list[int]:
+    """Say which file is shared, and keep the pipe open until the process ends."""
+    pipe, array = shared
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    with open(pipe, "wb", buffering=0) as file:
+        file.write(next(line.split()[-1] for line in maps if "/kscale-" in line).encode() + b"\n")
+        os.read(os.pipe()[0], 1)  # nothing is ever written
+    return [int(array[each]) for each in part]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter, defaultdict
+from uuid import UUID
 
 import pytest
 
@@ -60,6 +61,7 @@ def test_names_and_uids_are_unique(kinds) -> None:
         assert max(names.values()) == 1
     uids = Counter(o["metadata"]["uid"] for objects in kinds.values() for o in objects if "uid" in o["metadata"])
     assert max(uids.values()) == 1
+    assert all(str(UUID(uid, version=4)) == uid for uid in uids)
 
 
 def test_requests_fit(kinds) -> None:

@@ -280,13 +280,23 @@ def test_time_that_is_over_still_gives_a_plan() -> None:
         ([SMALL], {"spot_share": 1.5}, "spot_share: 1.5 is not a share"),
         ([SMALL], {"limits": {"cpu": -1}}, r"limits\[cpu\]: -1 is negative"),
         ([SMALL], {"plan_effort": -1}, "plan_effort: -1 is negative"),
-        ([offer("x", 1, 1, 1.0, least=1)], {"limits": {"nodes": 0}}, "limit of nodes: 0 is less"),
+        ([SMALL], {"limits": {"cpus": 1}}, r"limits\[cpus\]: no resource of nodes"),
+        ([SMALL], {"limits": {"cpu": "4"}}, r"MixOptions.limits\['cpu'\] is '4', not a whole number"),
+        ([SMALL], {"spot_share": "0.3"}, "MixOptions.spot_share is '0.3', not a number"),
+        ([offer("x", 1, 1, 1.0, least=1)], {"limits": {"nodes": 0}}, "limit of nodes: 0 is less than the 1 that"),
+        ([offer("x", 4, 1, 1.0, least=1)], {"limits": {"cpu": 2500}}, "limit of cpu: 2.5 is less than the 4 that"),
         ([offer(x, 1, 1, 1.0, least=1) for x in "xy"], {"max_types": 1}, "max_types: 2 types have a minimum"),
     ],
 )
 def test_what_cannot_be_meant_has_a_name(offers: list[Offer], options: dict[str, Any], text: str) -> None:
     with pytest.raises(kscale.InputError, match=text):
         mix(kscale.load(pods(2)), offers, options=MixOptions(**options))
+
+
+def test_as_many_types_as_have_a_minimum_may_be_there() -> None:
+    offers = [offer(name, 1, 1, 1.0, least=1) for name in "xy"]
+    plan = mix(kscale.load(pods(2)), offers, options=MixOptions(max_types=2))
+    assert plan.offers == {"x": 1, "y": 1}
 
 
 def test_costs_beyond_int64_are_exact() -> None:
@@ -515,6 +525,27 @@ def test_pods_of_three_zones_share_nodes() -> None:
     placed_again(objects, offers, plan)
     assert plan.nodes == 4
     assert {new.zone for new in plan.placement or ()} == {"a", "b", "c"}
+
+
+def test_a_limit_of_memory_may_have_no_common_unit() -> None:
+    """Nodes differ by single bytes, so the solver sees rows of 10^10."""
+
+    def machine(name: str, cpu: str, memory: int, price: float, **more: Any) -> Offer:
+        room = {"cpu": cpu, "memory": str(memory), "pods": "29"}
+        labels = {"node.kubernetes.io/instance-type": name}
+        source = {"metadata": {"name": name, "labels": labels}, "status": {"capacity": room, "allocatable": room}}
+        return Offer(name=name, template=NodeTemplate(node=from_dict(source, Node)), price=price, type=name, **more)
+
+    offers = [
+        machine("odd", "15667m", 8582594560, 1.0905694),
+        machine("even", "8", 17179869183, 0.2644306, least=1),
+    ]
+    objects = pods(5, "1", "1000Mi", labels={"app": "x"}, affinity=apart(HOST))
+    plan = mix(kscale.load(objects), offers, options=MixOptions(limits={"memory": 72000471043}))
+    assert (plan.nowhere, plan.nodes) == (0, 5)
+    assert plan.cost == pytest.approx(3 * 0.2644306 + 2 * 1.0905694)
+    assert plan.bound.cost is not None
+    assert plan.bound.cost <= plan.cost
 
 
 def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

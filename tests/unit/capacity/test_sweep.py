@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -237,3 +241,34 @@ def test_a_dask_cluster_of_two_workers(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr("distributed.client.tokenize", None)
         share(np.arange(3))
     assert kscale.sweep is sweep
+
+
+_SWEEPING = """
+import sys
+import numpy as np
+from kscale.capacity.sweep import sweep
+from unit.capacity.sweep_functions import never_ends
+if __name__ == "__main__":
+    list(sweep(never_ends, [1, 2], base=(sys.argv[1], np.arange(100_000)), executor=2, chunk=1))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the shared file is seen in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    """Also in the middle of a task; and SIGTERM leaves no shared file behind."""
+    pipe, script = tmp_path / "pipe", tmp_path / "sweeping.py"
+    os.mkfifo(pipe)
+    script.write_text(_SWEEPING)
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    process = subprocess.Popen([sys.executable, script, pipe], env=environment)
+    with process, open(pipe, "rb") as workers:
+        shared = Path(workers.readline().decode().strip())
+        assert workers.readline().decode().strip() == str(shared)  # both are in their task
+        process.send_signal(number)
+        assert workers.read() == b""  # the end of the pipe: both have ended
+    assert process.returncode == -number
+    if number == signal.SIGKILL:
+        shared.unlink()
+    assert not shared.exists()

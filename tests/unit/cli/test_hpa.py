@@ -99,6 +99,7 @@ def test_pods_that_do_not_count_are_named(tmp_path: Path) -> None:
     (tmp_path / "few.json").write_text(json.dumps(listed), encoding="utf-8")
     out = kscale("explain", "hpa", "shop/web", "-f", str(DATA / "cluster.yaml"), "-f", str(tmp_path / "few.json"))
     assert "pods that are not ready, not measured or not counted" in out.stdout
+    assert re.search(r"METRIC +GROUP +COUNT +PODS\n", out.stdout)
     assert re.search(r"cpu +missing +2 +web-1, web-2", out.stdout)
 
 
@@ -364,3 +365,62 @@ def test_only_a_v2_object_is_read_as_one() -> None:
 )
 def test_a_metrics_list_may_say_what_it_is_for(text: str, split: tuple[str, str] | None) -> None:
     assert split_scope(text) == split
+
+
+def listed_pod(name: str, phase: str = "Running", **metadata: Any) -> dict[str, Any]:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T00:01:00Z"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "w"}, **metadata},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {"phase": phase, "startTime": "2026-11-20T00:00:00Z", "conditions": [ready]},
+    }
+
+
+def listed_usage(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "metrics.k8s.io/v1beta1",
+        "kind": "PodMetrics",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "w"}},
+        "timestamp": "2026-11-28T11:59:50Z",
+        "window": "30s",
+        "containers": [{"name": "c", "usage": {"cpu": "100m"}}],
+    }
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy", "legacy-1.19", "legacy-1.18"])
+def test_a_deleting_and_a_failed_pod_do_not_hold_back_a_scale_up(profile: str, tmp_path: Path) -> None:
+    """Two ready pods at twice their target make four in every release, whatever became of two others."""
+    target = {"type": "Utilization", "averageUtilization": 50}
+    items = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "w", "namespace": "default"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "w"}}, "template": {}},
+            "status": {"replicas": 2},
+        },
+        listed_pod("w-1"),
+        listed_pod("w-2"),
+        listed_pod("w-3", deletionTimestamp="2026-11-28T11:59:00Z"),
+        listed_pod("w-4", "Failed"),
+        listed_usage("w-1"),
+        listed_usage("w-2"),
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "w", "namespace": "default"},
+            "spec": {
+                "minReplicas": 1,
+                "maxReplicas": 20,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"},
+                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            },
+            "status": {"currentReplicas": 2, "desiredReplicas": 2},
+        },
+    ]
+    (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    flags = ("--profile", profile, "--now", "2026-11-28T12:00:00Z", "-o", "json")
+    report = json.loads(kscale("hpa", "-f", str(tmp_path / "dump.json"), *flags).stdout)
+    assert [each["desiredReplicas"] for each in report["hpas"]] == [4]

@@ -53,6 +53,32 @@ def test_custom_resources_are_named(command: str, dump: Path, manifests: Path) -
     assert "not modelled: 1 Kafka.kafka.strimzi.io" in got.stderr
 
 
+@pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
+def test_classes_and_quotas_that_are_not_judged_are_named(command: str, dump: Path, tmp_path: Path) -> None:
+    workload = deployment("small", "100m")
+    workload["spec"]["template"]["spec"] |= {"runtimeClassName": "kata", "priorityClassName": "high"}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "shop"},
+        "spec": {"hard": {"requests.cpu": "50m"}},
+    }
+    path = tmp_path / "manifests.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [quota, workload]}))
+    got = kscale(command, "-q", "-f", dump, "--pod", path)
+    for name in ("RuntimeClass kata (not in the input)", "PriorityClass high (not in the input)"):
+        assert name in got.stdout
+    assert "ResourceQuota shop/q (whether its namespace may create the pods)" in got.stdout
+
+
+def test_estimate_of_a_daemon_set_says_that_it_needs_no_nodes(dump: Path, tmp_path: Path) -> None:
+    workload = {**deployment("agent", "100m"), "kind": "DaemonSet"}
+    path = tmp_path / "manifests.json"
+    path.write_text(json.dumps(workload))
+    got = kscale("estimate", "-q", "-f", dump, "--node", "n", "--pod", path)
+    assert "every new node carries them" in got.stdout
+
+
 def test_headroom_answers_for_each_workload(dump: Path, manifests: Path) -> None:
     got = kscale("headroom", "-q", "-f", dump, "--pod", manifests)
     assert got.stdout.startswith("3 workloads: 1 of them has no room for one more pod.")
@@ -63,6 +89,32 @@ def test_headroom_answers_for_each_workload(dump: Path, manifests: Path) -> None
 def test_estimate_of_workloads_without_pods_says_how_to_ask(manifests: Path) -> None:
     got = kscale("estimate", "-q", "-f", manifests)
     assert "The input has 3 Deployments, but no Pods. --pod FILE asks about the pods" in got.stdout
+
+
+@pytest.mark.parametrize("command", ["mix", "scale-up", "headroom"])
+def test_an_input_of_workloads_without_pods_says_how_to_ask(command: str, manifests: Path, tmp_path: Path) -> None:
+    room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    group = {"id": "g", "max": 9, "price": 1.0, "template": {"status": {"capacity": room, "allocatable": room}}}
+    groups = tmp_path / "groups.json"
+    groups.write_text(json.dumps([group]))
+    words = [] if command == "headroom" else ["-g", groups]
+    got = kscale(command, "-q", "-f", manifests, *words)
+    assert "The input has 3 Deployments, but no Pods." in got.stdout
+    assert "--pod FILE asks about the pods" in got.stdout
+    assert "extra [solver]" not in got.stdout
+    assert "all fit again" not in got.stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "headroom", "estimate"])
+def test_of_manifests_of_one_name_the_last_counts(command: str, dump: Path, tmp_path: Path) -> None:
+    path = tmp_path / "manifests.json"
+    path.write_text(json.dumps([deployment("web", "9"), deployment("web", "100m")]))
+    words = ["--node", "n"] if command == "estimate" else []
+    got = kscale(command, "-f", dump, "--pod", path, *words, "-o", "json")
+    answer = json.loads(got.stdout)
+    field, expected = {"fit": ("fit", 1), "headroom": ("more", 40), "estimate": ("pending", 1)}[command]
+    assert answer[field] == expected
+    assert "(Deployment shop/web): comes twice; the last one counts" in got.stderr
 
 
 def test_fit_takes_the_scores_of_kube_scheduler(dump: Path, manifests: Path) -> None:

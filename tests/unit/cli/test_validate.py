@@ -337,6 +337,41 @@ NEITHER = "must set either a target raw value or a target utilization"
         ),
         (vpa_of("Off", target=False), ["spec.targetRef: Required value"]),
         (
+            {**vpa_of("Off"), "apiVersion": "autoscaling.k8s.io/v1beta2"},
+            ["apiVersion: autoscaling.k8s.io/v1beta2 is not served: use autoscaling.k8s.io/v1"],
+        ),
+        (
+            vpa_of("Off", controlledValues="requestsOnly"),
+            [
+                (
+                    "spec.resourcePolicy.containerPolicies[0].controlledValues: Unsupported value: "
+                    '"requestsOnly": supported values: "RequestsAndLimits", "RequestsOnly"'
+                )
+            ],
+        ),
+        (
+            scaled(minReplicas=5),
+            ["spec.minReplicas: unknown field: strict decoding refuses it"],
+        ),
+        (
+            scaled(pollingInterval=30, cooldownPeriod=300, fallback={"failureThreshold": 3, "replicas": 6}),
+            [],
+        ),
+        (
+            scaled(triggers=[{"type": "cpu", "useCachedMetrics": True, "metadata": {"value": "60"}}]),
+            ['spec.triggers: property "useCachedMetrics" is not supported for "cpu" scaler'],
+        ),
+        (scaled(triggers=[]), ["spec.triggers: no triggers defined in the ScaledObject/ScaledJob"]),
+        (
+            scaled(triggers=[{"type": "kafka", "name": "lag", "metadata": {}}] * 2),
+            [
+                (
+                    'spec.triggers: triggerName "lag" is defined multiple times in the ScaledObject/ScaledJob, '
+                    "but it must be unique"
+                )
+            ],
+        ),
+        (
             vpa_of("Off", minallowed={"cpu": "1"}),
             ["spec.resourcePolicy.containerPolicies[0].minallowed: unknown field: strict decoding refuses it"],
         ),

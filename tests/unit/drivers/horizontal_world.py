@@ -90,20 +90,20 @@ class World:
 
 
 @asynccontextmanager
-async def running(world: World, *, dry_run: bool = False, **more: Any) -> Any:
+async def running(world: World, *, dry_run: bool = False, options: HPAOptions | None = None, **more: Any) -> Any:
     stop, around = asyncio.Event(), list[Surroundings]()
 
     def build(given: Surroundings) -> Program:
         around.append(given)
         return Program(
-            driver=HorizontalAutoscaler(HPAOptions(), manager="kscale", **more),
+            driver=HorizontalAutoscaler(options or HPAOptions(), manager="kscale", **more),
             metrics=HORIZONTAL_METRICS,
             source=RESTMetrics(given.client, given.resources, given.steady),
         )
 
-    options = ProcessOptions(dry_run=dry_run)
+    process = ProcessOptions(dry_run=dry_run)
     task = asyncio.create_task(
-        run_process(build, world.api.client, options, version="1", stop=stop, clock=world.api.clock)
+        run_process(build, world.api.client, process, version="1", stop=stop, clock=world.api.clock)
     )
     await asyncio.sleep(1)
     try:

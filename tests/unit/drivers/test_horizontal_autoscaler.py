@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import json
 import random
@@ -448,3 +449,26 @@ def test_a_round_whose_scales_were_asked_for_is_not_repeated(watched: bool) -> N
     run_virtually(partial(driver.steps, sight), perform, now=now)
     assert "shop/own" in driver.controller.kept
     assert driver.repeats_until() == (LAST_TIME if watched else ZERO_TIME)
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy", "legacy-1.19", "legacy-1.18"])
+def test_failed_and_deleting_pods_do_not_hold_back_a_scale_up(profile: str) -> None:
+    """Two pods at 180 % of their target make four, in each release."""
+
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web")
+        for name, change in (("web-7", {"status": {"phase": "Failed"}}), ("web-8", {"metadata": DELETING})):
+            ended = copy.deepcopy(world.server.get("pods", "web-0", "default"))
+            ended["metadata"] = {"name": name, "namespace": "default", "labels": {"app": "web"}}
+            for part, values in change.items():
+                ended[part] |= values
+            world.server.put("pods", ended)
+        async with running(world, options=HPAOptions(profile=profile)):
+            await asyncio.sleep(40)
+        assert world.replicas("web") == 4
+
+    scenario(case)
+
+
+DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

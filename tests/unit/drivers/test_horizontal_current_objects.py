@@ -117,6 +117,38 @@ def test_the_size_of_a_target_that_is_changed_meanwhile_is_decided_from_as_it_is
     scenario(case)
 
 
+def test_a_target_whose_status_is_written_meanwhile_is_resized_without_a_conflict() -> None:
+    """The Deployment controller writes statuses all the time, right after the last resize above all."""
+
+    async def case(world: World) -> None:
+        names = [f"web{number}" for number in range(4)]
+        for name in names:
+            world.deploy(name, 900, 900)
+            world.autoscale(name)
+        answers: list[tuple[str, str, int]] = []
+        answered = world.server.call
+
+        async def call(call: Call) -> Answer:
+            answer = await answered(call)
+            answers.append((call.method, call.path.rpartition("/")[2], answer.status))
+            return answer
+
+        world.server.call = call  # type: ignore[method-assign]
+
+        def write_statuses() -> None:
+            for name in names:
+                target = world.server.get("deployments.apps", name, "default")
+                target["status"]["observedGeneration"] = 7
+                world.server.put("deployments.apps", target)
+
+        await decided(world, write_statuses)
+        assert [world.replicas(name) for name in names] == [4] * 4
+        assert [status for method, _, status in answers if method == "PUT"] == [200] * 4
+        assert [each for each in answers if each[2] == 409] == []
+
+    scenario(case)
+
+
 def test_an_hpa_that_is_deleted_meanwhile_changes_no_size() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 900, 900)

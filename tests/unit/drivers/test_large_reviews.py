@@ -204,3 +204,16 @@ def test_the_work_of_a_review_grows_linearly_with_its_containers() -> None:
         return lines_run(lambda: large_reviews.answer_pod(read, vpa, limit_ranges=driver.limit_ranges))
 
     assert work(400) < 2.2 * work(200)
+
+
+def test_a_small_pod_of_a_large_vpa_costs_little() -> None:
+    """The VPA is read for each pod: what it says of containers that the pod has not is passed over."""
+
+    def work(entries: int) -> int:
+        driver = driver_for(entries)
+        read = large_reviews.read_review(review(pod_of(1)))
+        assert not isinstance(read, Reviewed)
+        (vpa,) = driver.vpas.targeting(ControllerKey(NAMESPACE, "ReplicaSet", "web", "apps/v1"))
+        return lines_run(lambda: large_reviews.answer_pod(read, vpa, limit_ranges=driver.limit_ranges))
+
+    assert work(400) - work(200) < 10 * 200

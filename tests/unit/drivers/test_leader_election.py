@@ -146,6 +146,12 @@ def test_try_acquire_or_renew(name: str) -> None:
     assert (elector.observed.lease_transitions or 0) == transitions
 
 
+def test_the_times_are_those_of_upstream_unless_they_are_set() -> None:
+    options = LeaderElectionOptions(identity="a", resource_name="r", resource_namespace="n")
+    times = (options.lease_duration, options.renew_deadline, options.retry_period)
+    assert times == (timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=2))
+
+
 def test_the_lease_that_is_written() -> None:
     elector, server = LeaderElector(options()), Server()
     assert tried(elector, server, T0)

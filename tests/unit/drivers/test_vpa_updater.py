@@ -394,7 +394,7 @@ def test_the_updater_of_2020_evicts_whether_the_admission_controller_lives_or_no
     assert sum(text.startswith("evicting pod web-") for text in logged) == 2
 
 
-@pytest.mark.parametrize(("age", "evicted"), [(11 * 60 + 58, 0), (12 * 60, 1)])
+@pytest.mark.parametrize(("age", "evicted"), [(11 * 60 + 58, 0), (12 * 60, 1), (13 * 60, 1), (25 * 60, 1)])
 def test_the_updater_of_2020_leaves_pods_inside_the_bounds_alone_for_twelve_hours(age: int, evicted: int) -> None:
     async def case(api: FakeApi) -> None:
         cluster(api, pods=2)

@@ -129,6 +129,22 @@ def test_what_takes_its_time_is_done_at_its_end() -> None:
     assert done == [("DecreaseTargetSize", 0), ("DecreaseTargetSize", 0), ("IncreaseSize", 30), ("ended", 30)]
 
 
+def test_an_action_is_performed_after_the_shortest_latency() -> None:
+    performed: list[Moment] = []
+
+    def perform(action: Action, now: Moment) -> Outcome:
+        performed.append(now)
+        return Outcome(at=now)
+
+    def machine(now: Moment) -> Steps[None]:
+        yield from Progress(now).act(IncreaseSize(group="g", delta=1))
+
+    time = VirtualTime(perform, now=T0, latency=lambda action: 1)
+    time.start(machine)
+    time.run()
+    assert performed == [T0 + 1]
+
+
 def test_up_to_a_moment() -> None:
     log: list[Any] = []
     time = VirtualTime(nobody, now=T0)

@@ -121,6 +121,19 @@ def test_bars_are_as_wide_as_requests() -> None:
     text = page("t", View("h"), [Packing("p", [full])])
     assert 'width="1000.0"' in text, "what is over a node's room is not drawn outside of it"
     assert "cpu 300% of" in text
+    assert ">1 pod<" in text
+
+
+@pytest.mark.parametrize(("steps", "path"), [(True, "M0.0 120.0H1000.0V2.0"), (False, "M0.0 120.0L1000.0 2.0")])
+def test_a_line_reaches_over_the_whole_picture(steps: bool, path: str) -> None:
+    text = page("t", View("h"), [Chart("c", [0.0, 3600.0], {"a": [1.0, 2.0]}, steps=steps)])
+    assert f' d="{path}"' in text
+
+
+def test_a_cell_of_several_numbers_is_sorted_by_the_first() -> None:
+    table = Table([Column("NODES")], [[Cell("3 of 9", "", (3, 9))]])
+    tags = Reader(page("t", View("h", [table]))).tags
+    assert [attributes["data-sort"] for _, attributes in tags if "data-sort" in attributes] == ["3"]
 
 
 def test_long_lines_are_thinned_to_their_highest() -> None:

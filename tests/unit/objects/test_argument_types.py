@@ -101,6 +101,22 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "a size as a text": (lambda: kscale.NodeGroup(id="g", max_size="10"), r"NodeGroup\.max_size is '10', not a whole"),  # type: ignore[arg-type]
     "a template as a dict": (lambda: kscale.NodeGroup(id="g", template={}), r"NodeGroup\.template is \{\}, not a Node"),  # type: ignore[arg-type]
     "a node as a template": (lambda: kscale.NodeGroup(id="g", template=Node()), "not a NodeTemplate \\(got Node\\)"),  # type: ignore[arg-type]
+    "a duration as a text": (
+        lambda: ca.AutoscalingOptions(scan_interval="10s"),  # type: ignore[arg-type]
+        r"AutoscalingOptions\.scan_interval is '10s', not a timedelta \(got str\)",
+    ),
+    "a tolerance as a text": (
+        lambda: hpa.HPAOptions(horizontal_pod_autoscaler_tolerance="0.1"),  # type: ignore[arg-type]
+        r"HPAOptions\.horizontal_pod_autoscaler_tolerance is '0\.1', not a number \(got str\)",
+    ),
+    "a threshold in seconds": (
+        lambda: vpa.UpdaterOptions(evict_after_oom_threshold=600),  # type: ignore[arg-type]
+        r"UpdaterOptions\.evict_after_oom_threshold is 600, not a timedelta \(got int\)",
+    ),
+    "weights as a list": (
+        lambda: kscale.ScoreOptions(weights=["NodeResourcesFit"]),  # type: ignore[arg-type]
+        r"ScoreOptions\.weights is \['NodeResourcesFit'\], not a mapping \(got list\)",
+    ),
     "a node as a dict": (lambda: kscale.NodeTemplate(node={}), r"NodeTemplate\.node is \{\}, not a Node"),  # type: ignore[arg-type]
 }
 

@@ -55,6 +55,10 @@ QUESTIONS: dict[str, Callable[[kscale.Cluster, Any], object]] = {
 }
 OTHER_KINDS: dict[str, tuple[Any, str]] = {
     "a Deployment's data": (DEPLOYMENT, "Deployment d/w is not a Pod: pass the pods that it would create"),
+    "a Deployment's data without kind": (
+        {"metadata": DEPLOYMENT["metadata"], "spec": DEPLOYMENT["spec"]},
+        "an object without kind, d/w with a pod template, is not a Pod: pass the pods that it would create",
+    ),
     "a Deployment's text": (msgspec.Raw(msgspec.json.encode(DEPLOYMENT)), "Deployment d/w is not a Pod"),
     "a Deployment struct": (from_dict(DEPLOYMENT, Deployment), "Deployment d/w is not a Pod"),
     "a client's Deployment": (V1Deployment(), "Deployment d/w is not a Pod"),

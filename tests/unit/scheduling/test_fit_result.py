@@ -38,6 +38,17 @@ def test_a_pod_without_a_namespace_is_in_the_default_namespace(pod: Any) -> None
         assert result.prefilter(asked) is not None
 
 
+def test_a_node_is_meant_by_its_name_or_as_an_object() -> None:
+    cluster = kscale.Cluster([NODE])
+    result = kscale.fit(cluster, [DATA])
+    (node,) = cluster.nodes()
+    assert result.verdict("p", node) == result.verdict("p", "n")
+    assert result.verdicts("p", node) == result.verdicts("p", "n")
+    for ask in (result.verdict, result.verdicts):
+        with pytest.raises(kscale.InputError, match="a node is 3, not a node's name or a Node"):
+            ask("p", 3)  # type: ignore[arg-type]
+
+
 def test_a_pod_of_another_namespace_is_no_part_of_the_result() -> None:
     result = kscale.fit(kscale.Cluster([NODE]), [DATA])
     with pytest.raises(kscale.InputError, match="pod 'shop/p' is not part of this result"):

@@ -122,6 +122,13 @@ def answered(path: Path, *series: tuple[dict[str, str], list[Any]]) -> Path:
     return path
 
 
+@pytest.mark.parametrize("value", ["1", "+1"])
+def test_the_farthest_time_is_read(tmp_path: Path, value: str) -> None:
+    path = answered(tmp_path / "usage.json", ({"__name__": "cpu", "namespace": "n", "pod": "a"}, [[2**32 - 1, value]]))
+    (batch,) = read_usage(path)
+    assert batch.time.tolist() == [(2**32 - 1) * 10**9]
+
+
 def test_a_restarted_container_has_several_series(tmp_path: Path) -> None:
     app = {"__name__": "cpu", "namespace": "shop", "pod": "a", "container": "app"}
     path = answered(

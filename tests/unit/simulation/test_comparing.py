@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kscale.schemas import schema
-from kscale.simulation import ComparedDecision, ProfileComparison, Scenario, compare_profiles
+from kscale.simulation import ComparedDecision, ProfileComparison, Scenario, compare_profiles, read_scenario
 from kscale.simulation.release_rules import RULES
 from unit.cli.support import kscale
 from unit.simulation.test_old_programs import HALF, NAMES, TEMPLATE
@@ -133,6 +133,47 @@ def test_the_updater_of_2020_does_not_look_for_the_admission_controller() -> Non
     assert found.legacy.left_out == ["vpaUpdater.in-place-skip-disruption-budget"]
 
 
+def scaled(load: list[list[Any]], percent: int, **flags: Any) -> dict[str, Any]:
+    """A workload of four pods of half a core, an HPA and a Cluster Autoscaler."""
+    hpa = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 60,
+            "metrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "target": {**HALF, "averageUtilization": percent}}}
+            ],
+        },
+    }
+    return {
+        "horizon": "12m",
+        "groups": [POOL],
+        "objects": [workload("Deployment", "web", 4, cpu="500m"), hpa],
+        "load": [{"workload": "Deployment/shop/web", "total": {"cpu": {"steps": load}}}],
+        "controllers": {"horizontal": {}, "clusterAutoscaler": {"flags": flags}},
+    }
+
+
+def test_a_size_that_differs_because_pods_were_moved_earlier_names_no_rule_of_the_calculator() -> None:
+    """Today's autoscaler has drained a node by then, so that other pods are ready when the HPA looks."""
+    folder = Path(__file__).parents[3] / "examples"
+    scenario = msgspec.structs.replace(read_scenario(folder / "compare-then-and-now.yaml"), horizon="6m")
+    found = compare_profiles(scenario, folder=folder)
+    assert rows(found, "DeleteNodes")[0].rule == "start-cooldown"
+    first = rows(found, "PutScale")[0]
+    assert (first.legacy, first.current, first.rule) == ("7", "8", "follows")
+    assert first.evidence == "beside the other programs of then, today's horizontal-pod-autoscaler decides this as then"
+
+
+def test_a_size_that_the_calculator_of_then_alone_decides_names_its_rule() -> None:
+    """A tenth more than the target is outside of the tolerance by its distance from 1, and inside by today's bounds."""
+    found = compared(scaled([["0s", 1.1]], 50, **{"scale-down-enabled": False}))
+    first = rows(found, "PutScale")[0]
+    assert (first.legacy, first.current, first.rule) == ("5", "", "replica-calculator")
+
+
 def test_every_rule_names_both_sources() -> None:
     for name, rule in RULES.items():
         assert rule.id == name
@@ -154,7 +195,8 @@ def test_the_command_shows_both_runs_and_prints_the_record(tmp_path: Path) -> No
     shown = kscale("compare", file)
     assert shown.code == 0
     assert "day: " in shown.stdout
-    assert "start-cooldown: then the cooldowns of scale-down begin when the process starts" in shown.stdout
+    assert "start-cooldown:\n  then   the cooldowns of scale-down begin when the process starts (" in shown.stdout
+    assert "\n  today  a process starts as if everything had happened an hour ago (" in shown.stdout
     printed = kscale("compare", file, "-o", "json")
     found = msgspec.json.decode(printed.stdout)
     jsonschema.validate(found, schema("ProfileComparison"))

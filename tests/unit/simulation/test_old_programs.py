@@ -104,6 +104,47 @@ def test_release_1_3_waits_for_empty_nodes_and_drains_one_at_a_time() -> None:
     assert all(len(arguments["nodes"]) == 1 for _, arguments in deletions)
 
 
+def test_release_1_3_goes_through_a_day_of_a_shop_beside_an_hpa() -> None:
+    """Sizes by hand: cores used over 60 % of half a core a pod; a node has room for eight pods."""
+    steps = [["0s", 1], ["5m", 4], ["15m", 8], ["30m", 3]]
+    target = {"type": "Utilization", "averageUtilization": 60}
+    web = workload("Deployment", "web", 4, cpu="500m")
+    hpa = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2,
+            "maxReplicas": 60,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        },
+    }
+    flags = {"scale-down-unneeded-time": "5m", "scale-down-delay-after-add": "5m"}
+    run = ran(
+        autoscaled(
+            [web, hpa],
+            "45m",
+            flags,
+            group={"min": 1, "max": 20, "target": 2},
+            machines=[{"boot": "1m"}],
+            pods=[{"start": "2s", "readiness": "10s"}],
+            load=[{"workload": "Deployment/shop/web", "total": {"cpu": {"steps": steps}}}],
+            metrics={"scrape": "15s", "window": "15s", "lag": "15s"},
+            controllers={
+                "horizontal": {},
+                "clusterAutoscaler": {"flags": {"profile": "legacy", **flags}},
+            },
+        )
+    )
+    sizes = [put["replicas"] for _, put in did(run, "PutScale")]
+    assert sizes[-3:] == [14, 27, 10]
+    assert sum(each["delta"] for _, each in did(run, "IncreaseSize")) == 3
+    assert run.report.most_nodes == 4  # 27 pods, eight a node
+    assert {len(each["nodes"]) for _, each in did(run, "DeleteNodes")} == {1}
+    assert len(did(run, "DeleteNodes")) == 3
+
+
 @pytest.mark.parametrize(
     ("flags", "field", "message"),
     [
@@ -243,6 +284,18 @@ def test_the_pods_go_with_the_custom_resource() -> None:
     world.delete("CronTab", "shop/web")
     world.time.run(until=world.time.now + 120 * 10**9)
     assert (len(world.api.of("Pod")), len(world.api.of("ReplicaSet"))) == (0, 0)
+
+
+def test_objects_that_do_nothing_are_warnings() -> None:
+    cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "shop"}}
+    cron["spec"] = {"schedule": "0 1 * * *", "jobTemplate": {"spec": {"template": {"spec": {"containers": []}}}}}
+    paused = {**cron, "metadata": {"name": "paused", "namespace": "shop"}, "spec": {**cron["spec"], "suspend": True}}
+    run = ran(with_custom_resource(CRONTAB, cron, paused, load=False))
+    group = CRONTAB["apiVersion"].partition("/")[0]
+    assert run.report.warnings == [
+        "CronJob shop/nightly: no Jobs are made on a schedule",
+        f"CronTab.{group}: its objects make no pods here, since no HPA scales one",
+    ]
 
 
 WITHOUT_TEMPLATE = {**CRONTAB, "spec": {"size": {"wanted": 2}}}

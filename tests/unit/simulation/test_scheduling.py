@@ -73,6 +73,7 @@ def test_so_many_candidates_of_preemption() -> None:
 
     assert preemption_candidates(configuration()) == Candidates(10, 100) == read()
     assert read(minCandidateNodesPercentage=0, minCandidateNodesAbsolute=3) == Candidates(0, 3)
+    assert read(minCandidateNodesPercentage=5, minCandidateNodesAbsolute=0) == Candidates(5, 0)
     for args, text in (
         ({"minCandidateNodesPercentage": 101}, r"101: not in valid range \[0, 100\]"),
         ({"minCandidateNodesAbsolute": -1}, r"-1: not in valid range \[0, inf\)"),

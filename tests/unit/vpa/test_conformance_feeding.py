@@ -178,6 +178,9 @@ def test_durations() -> None:
     assert parse_prometheus_duration("1y2w3d4h5m6s7ms") == (
         ((365 + 14 + 3) * 86400 + 4 * 3600 + 5 * 60 + 6) * SECOND + 7 * 10**6
     )
+    assert parse_prometheus_duration("9223372036854ms") == 9223372036854 * 10**6
+    with pytest.raises(ValueError, match="duration out of range"):
+        parse_prometheus_duration("9223372036855ms")
 
 
 def matrix(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> bytes:

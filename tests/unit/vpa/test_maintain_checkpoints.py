@@ -60,6 +60,10 @@ def refused(error: ApiError, *names: str) -> Refuse:
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
+def test_checkpoints_have_a_minute_unless_it_is_set() -> None:
+    assert RecommenderOptions().checkpoints_timeout == timedelta(minutes=1)
+
+
 def test_a_checkpoint_is_patched_whole() -> None:
     state, _ = with_vpas(1)
     events = [(("default", "pod00", "c1"), T0, 100, CPU_SAMPLE)]

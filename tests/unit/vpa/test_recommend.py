@@ -284,6 +284,48 @@ def test_a_default_limit_counts_as_the_pods() -> None:
     assert patch([*limited({}, only), ranged])["requests"]["cpu"] == "100m"
 
 
+@pytest.mark.parametrize(
+    ("limit_range", "limits", "expected"),
+    [
+        (
+            {"type": "Container", "max": {"cpu": "80m"}},
+            {"cpu": "100m"},
+            {"requests": {"cpu": "40m", "memory": "380258472"}, "limits": {"cpu": "80m"}},
+        ),
+        (
+            {"type": "Container", "max": {"cpu": "80m"}, "default": {"cpu": "80m"}},
+            {},
+            {"requests": {"cpu": "50m", "memory": "380258472"}, "limits": {"cpu": "80m"}},
+        ),
+        (
+            {"type": "Container", "min": {"memory": "1Gi"}},
+            {},
+            {"requests": {"cpu": "126m", "memory": "1Gi"}},
+        ),
+        (
+            {"type": "Pod", "max": {"memory": "200Mi"}},
+            {"memory": "200Mi"},
+            {"requests": {"cpu": "126m", "memory": "100Mi"}, "limits": {"memory": "200Mi"}},
+        ),
+    ],
+)
+def test_a_patch_keeps_to_limit_ranges(
+    limit_range: dict[str, Any], limits: dict[str, str], expected: dict[str, Any]
+) -> None:
+    ranged = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "shop"}}
+    ranged["spec"] = {"limits": [limit_range]}
+    objects = [*limited(limits), ranged]
+    assert patch(objects) == expected
+    (advice,) = vpa.recommend(objects, [batch()]).containers
+    assert advice.info == ["LimitRange"]
+
+
+def test_a_request_that_its_limit_holds_down_is_named() -> None:
+    objects = limited({"cpu": "100m", "memory": "1Gi"}, {"controlledValues": "RequestsOnly"})
+    (advice,) = vpa.recommend(objects, [batch()]).containers
+    assert advice.info == ["at its limit"]
+
+
 def test_limits_of_a_strategy_are_not_below_requests() -> None:
     resources = patch(limited({"cpu": "60m", "memory": "100Mi"}), strategy=find_strategy("percentile"))
     assert resources["requests"]["cpu"] == "100m"

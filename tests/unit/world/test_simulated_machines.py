@@ -74,6 +74,20 @@ def test_the_cloud_begins_once_a_request_has_reached_it() -> None:
     assert list(world.api.of("Node")) == ["pool-0", "pool-1"]
 
 
+def test_a_question_takes_no_time() -> None:
+    waits: list[int] = []
+
+    def machine(now: int) -> Steps[None]:
+        progress = Progress(now)
+        yield from progress.act(Refresh())
+        waits.append(progress.now - now)
+
+    world = world_of(options=WorldOptions(latency=20 * SECOND))
+    world.time.start(machine)
+    run(world, 1)
+    assert waits == [0]
+
+
 def test_limits_stock_failures_and_losses() -> None:
     times = GroupTimes(stock=2, failures=0)
     world = world_of(times=times, options=QUICK)

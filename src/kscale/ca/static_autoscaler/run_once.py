@@ -14,6 +14,7 @@ from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.types import Rank, TellPrices
 from kscale.ca.legacy.metrics import in_terms_of_1_3
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.remembered_targets import described_targets, recall_targets, remember_targets
 from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_up.one_loop import check_options
 from kscale.ca.simulated import snapshot_of
@@ -30,7 +31,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroups import Groups, GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -52,6 +53,10 @@ def run_once(
 ) -> LoopReport:
     """One whole loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
 
+    ``groups``: as the cloud or a file describes them, or as the loop before left them (``report.groups``). Target sizes
+    that the loop of ``state`` asked for count until the nodes have come, unless a group is described with another size
+    than before.
+
     ``has_instance``: what the cloud says of machines, by node name (a node left out: it does not say); ``rank`` answers
     for the grpc expander, ``prices`` for a cloud that tells them. Deletions are carried on to their end, with the pods
     of the nodes gone as soon as they are evicted: the state of the report is that after.
@@ -59,13 +64,17 @@ def run_once(
     now = moment(now)
     given, options = inputs or LoopInputs(), options or AutoscalingOptions()
     snapshot = snapshot_of(cluster, options, now)
+    if not isinstance(groups, Groups):
+        groups = [*groups]
+    described = {} if isinstance(groups, Groups) else described_targets(groups)
+    groups = recall_targets(groups, snapshot, state, now)
     actuator = given.actuator or actuator_of(state or LoopState(), snapshot, options, given)
     given = replace(given, actuator=actuator)
     steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
     respond = answering(snapshot, has_instance or {}, respond_with(given.expander_input, rank, prices))
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
-    report.state = caught_up(report.state, actuator.tracker)
+    report.state = remember_targets(caught_up(report.state, actuator.tracker), described, report.groups)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations
     return report
 

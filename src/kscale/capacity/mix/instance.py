@@ -309,8 +309,11 @@ class Instance:
             installed = sum(_capacity(node, name) for node in self.snapshot.columns.objects)
             rows.append([_size(offer, name) for offer in self.offers])
             high.append(most - installed)
-            if most < installed + sum(size * n for size, n in zip(rows[-1], least.tolist(), strict=True)):
-                raise InputError(f"limit of {name}: {most} is less than the nodes that exist and minima already have")
+            total = installed + sum(size * n for size, n in zip(rows[-1], least.tolist(), strict=True))
+            if most < total:
+                amounts = [f"{n / 1000:,g}" if name == CPU else f"{n:,}" for n in (most, total)]
+                text = f"{amounts[0]} is less than the {amounts[1]} that the nodes that exist and minima already have"
+                raise InputError(f"limit of {name}: {text}")
         units = [math.gcd(*row) or 1 for row in rows]
         self.offer_rows: NDArray[np.int64] = np.array(
             [[weight // unit for weight in row] for row, unit in zip(rows, units, strict=True)], dtype=np.int64

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import check_fields
+from kscale.objects.quantity import Quantity
+from kscale.objects.requests import to_integers
 
 __all__ = ["MixOptions"]
+
+_ANY: Final = Quantity("1")
 
 
 class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +37,9 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float = 2e-4
     threads: int = 1
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def check(self) -> None:
         """Raises InputError for what cannot be meant, by the name of the option."""
         problems = []
@@ -37,9 +47,11 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
             problems.append(Problem(f"{self.max_types} is not a number of types", field="max_types"))
         if self.spot_share is not None and not 0 <= self.spot_share <= 1:
             problems.append(Problem(f"{self.spot_share} is not a share between 0 and 1", field="spot_share"))
-        problems += [
-            Problem(f"{most} is negative", field=f"limits[{name}]") for name, most in self.limits.items() if most < 0
-        ]
+        for name, most in self.limits.items():
+            if most < 0:
+                problems.append(Problem(f"{most} is negative", field=f"limits[{name}]"))
+            if name != "nodes" and name not in to_integers({name: _ANY}):
+                problems.append(Problem("no resource of nodes", field=f"limits[{name}]"))
         for name in ("bound_effort", "plan_effort"):
             effort = getattr(self, name)
             if effort is not None and effort < 0:

@@ -62,7 +62,7 @@ def comparison_view(compared: ProfileComparison) -> View:
         ]
         for each in compared.decisions
     ]
-    footer = [_explained(rule) for rule in compared.rules]
+    footer = [line for rule in compared.rules for line in _explained(rule)]
     footer += [
         f"Left out of the {run.profile} run, whose programs have no such flag: {', '.join(run.left_out)}."
         for run in (compared.legacy, compared.current)
@@ -78,10 +78,14 @@ def comparison_view(compared: ProfileComparison) -> View:
     )
 
 
-def _explained(rule: ReleaseRule) -> str:
+def _explained(rule: ReleaseRule) -> list[str]:
     if rule.legacy == rule.current:
-        return f"{rule.id}: {rule.legacy}, because of {rule.legacy_source}."
-    return f"{rule.id}: then {rule.legacy} ({rule.legacy_source}); today {rule.current} ({rule.current_source})."
+        return [f"{rule.id}: {rule.legacy}, because of {rule.legacy_source}."]
+    return [
+        f"{rule.id}:",
+        f"  then   {rule.legacy} ({rule.legacy_source})",
+        f"  today  {rule.current} ({rule.current_source})",
+    ]
 
 
 def _run(run: ComparedRun) -> list[Cell | str | float | None]:

@@ -12,14 +12,16 @@ from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
 from kscale.cli.csi import CSIOption
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, manifests, read
+from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
-from kscale.cli.words import counted, plural, pods, program, rejections
+from kscale.cli.words import expendable_room, pods, program, rejections
 
 if TYPE_CHECKING:
-    from kscale.snapshot.cluster import Cluster
+    from collections.abc import Iterable
+
+    from kscale.objects.meta import KubeObject
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -60,9 +62,11 @@ def command(
     workloads = manifests(pod, source, show.terminal, source.namespace) if pod else None
     cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=workloads)
     asked: list[str] | None
+    unmodelled: list[str] = []
     if workloads is not None:
-        from kscale.capacity.manifests import with_manifests
+        from kscale.capacity.manifests import completing_classes, with_manifests
 
+        unmodelled = [*workloads.unmodelled, *workloads.unknown_classes(completing_classes(cluster))]
         cluster, asked = with_manifests(cluster, workloads.workloads)
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:
@@ -79,9 +83,15 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    if workloads is not None and workloads.unmodelled:
-        report = replace(report, unmodelled=[*report.unmodelled, *workloads.unmodelled])
-    hint = "" if pod or report.pending else workloads_without_pods(cluster)
+    if unmodelled:
+        report = replace(report, unmodelled=[*report.unmodelled, *unmodelled])
+    hint = ""
+    if not report.pending:
+        hint = (
+            workloads_without_pods(cluster, "--pod FILE")
+            if workloads is None
+            else daemon_sets_alone(workloads.workloads)
+        )
     again = " ".join([program(), "explain", *source.words(), *group_source.words(), *csi.words()])
     of = "of the manifests" if workloads else "pending"
     explain = "" if workloads else again  # a pod that is in no dump cannot be explained
@@ -93,16 +103,15 @@ def command(
     )
 
 
-def workloads_without_pods(cluster: Cluster) -> str:
-    """Return a hint at ``--pod`` for an input with workloads and without any pod; empty for other inputs."""
-    from kscale.objects.workloads import WORKLOADS
+def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
+    """Return a hint for manifests that hold only DaemonSets; empty for others."""
+    from kscale.objects.apps import DaemonSet
 
-    counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
-    if counts.pop("Pod") or not any(counts.values()):
+    if not all(isinstance(workload, DaemonSet) for workload in workloads):
         return ""
-    there = counted({kind: count for kind, count in counts.items() if count})
     return (
-        f"The input has {there}, but no Pods. --pod FILE asks about the pods that the workloads of FILE would create."
+        "Pods of DaemonSets need no nodes of their own: every new node carries them. "
+        "kscale fit --pod asks about nodes that exist."
     )
 
 
@@ -129,11 +138,7 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
         low = f"a priority below {report.expendable_cutoff}"
         footer.append(f"{pods(report.expendable)} not counted: {low}, so no node is added for them.")
     if report.expendable_running and report.on_existing:
-        running = report.expendable_running
-        footer.append(
-            f"{running:,} running {plural('pod', running)} of a priority below {report.expendable_cutoff} "
-            f"{'is' if running == 1 else 'are'} expendable: their room counts as free."
-        )
+        footer.append(expendable_room(report.expendable_running, report.expendable_cutoff))
     if report.terminating:
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:

@@ -8,7 +8,7 @@ import typer
 from msgspec.structs import replace
 
 from kscale.cli.groups import GroupSource, Untyped
-from kscale.cli.inputs import DUMP_HELP, manifests, read
+from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import headroom_blocks
@@ -99,18 +99,19 @@ def command(
                 raise InputError(text)
         with show.terminal.step("placing"):
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
+    hint = "" if asked is not None else workloads_without_pods(cluster, "--pod FILE")
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
     homeless |= report.pairs is not None and (report.pairs.homeless > 0 or bool(report.pairs.alone))
     return Answer(
         report,
-        lambda: headroom_view(report),
+        lambda: headroom_view(report, hint),
         exit_code=1 if homeless else 0,
         blocks=lambda: headroom_blocks(report, snapshot),
     )
 
 
-def headroom_view(report: HeadroomReport) -> View:
-    """Losses that leave pods without a place, the worst first."""
+def headroom_view(report: HeadroomReport, hint: str = "") -> View:
+    """Losses that leave pods without a place, the worst first; ``hint``: what else to ask."""
     if report.lost or report.pairs is not None:
         return _lost_view(report)
     bad_nodes = [loss for loss in report.nodes if loss.homeless]
@@ -123,7 +124,8 @@ def headroom_view(report: HeadroomReport) -> View:
             else "each has room for one more pod"
         )
         parts.append(f"{len(report.pods):,} workloads: {room}.")
-    parts.append(f"Losing any one node: {_sentence(bad_nodes, report.nodes)}.")
+    lost = f"Losing any one node: {_sentence(bad_nodes, report.nodes)}."
+    parts.append(lost if report.nodes else "The input has no nodes.")
     if report.zones:
         parts.append(f"Losing any one zone: {_sentence([z for z in report.zones if z.homeless], report.zones)}.")
     tables = [
@@ -145,7 +147,7 @@ def headroom_view(report: HeadroomReport) -> View:
             for item in report.pods
         ]
         tables.insert(0, Table(columns, more))
-    footer = []
+    footer = [hint] if hint else []
     if report.placement:
         footer.append(f"They land on {on_nodes(report.placement)}.")
     if report.next_event:

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from kscale.cli.groups import GroupSource, Untyped
-from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import mix_blocks
@@ -135,9 +135,10 @@ def command(
                    placements=show.whole)  # fmt: skip
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
+    hint = "" if plan.pods else workloads_without_pods(cluster)
     return Answer(
         plan,
-        lambda: mix_view(plan, str(pods), architectures),
+        lambda: mix_view(plan, str(pods), architectures, hint),
         exit_code=1 if plan.nowhere else 0,
         blocks=lambda: mix_blocks(plan, groups, snapshot),
     )
@@ -247,8 +248,8 @@ def _write(
         terminal.note(f"wrote {path}")
 
 
-def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] = ()) -> View:
-    """``of``: which pods it is about; ``architectures``: those of the cluster's nodes."""
+def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] = (), hint: str = "") -> View:
+    """``of``: which pods it is about; ``architectures``: those of the cluster's nodes; ``hint``: what else to ask."""
     usual = set(architectures) or {"amd64"}
     others = sorted({line.arch for line in plan.lines if line.arch} - usual)
     columns = (_COLUMNS[0], Column("ARCH", wide=not others), *_COLUMNS[1:])
@@ -267,13 +268,15 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         footer.append(f"At their limit: {', '.join(plan.limits_reached)}.")
     if plan.nowhere:
         footer.append(f"{pods_text(plan.nowhere)} without a place, {plan.nowhere_pods[0]} for one.")
-    if plan.bound.method == "volume":
+    if plan.bound.method == "volume" and placed:
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
     if others:
         there = f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
         footer.append(f"Some new nodes are {' and '.join(others)}; {there}. The pods' images have to exist for them.")
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
+    if hint:
+        footer.append(hint)
     curve = [
         [
             "any" if point.types is None else point.types,

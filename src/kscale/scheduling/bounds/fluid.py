@@ -65,7 +65,10 @@ class Fluid:
         high = np.full(len(low), infinity)
         low[:room] = kinds.count
         high[room:extra] = 0.0
-        low[extra:], high[extra:] = np.maximum(kinds.low, -infinity), np.minimum(kinds.high, infinity)
+        # The solver's tolerances are absolute: rows of bytes would be lost in them.
+        self._row_scale = 1.0 / np.abs(kinds.rows).max(axis=1, initial=1).astype(np.float64)
+        low[extra:] = np.maximum(kinds.low * self._row_scale, -infinity)
+        high[extra:] = np.minimum(kinds.high * self._row_scale, infinity)
         none = np.zeros(0, dtype=np.int32)
         highs.addRows(len(low), low, high, 0, np.zeros(len(low), dtype=np.int32), none, np.zeros(0))
 
@@ -77,7 +80,7 @@ class Fluid:
         parts = [
             (kind, room + kind * resources + resource, -(kinds.capacity / self._unit).ravel()),
             (self._kind[limited], limit + np.arange(len(limited)), -kinds.most[self._kind, self._class][limited]),
-            (bins, extra + row, kinds.rows[row, bins]),
+            (bins, extra + row, kinds.rows[row, bins] * self._row_scale[row]),
             (size + np.arange(kinds.classes), np.arange(kinds.classes), np.ones(kinds.classes)),
             (first + np.arange(flows), self._class, np.ones(flows)),
             (
@@ -116,7 +119,8 @@ class Fluid:
         of_room = duals[kinds.classes : kinds.classes + shape[0] * shape[1]].reshape(shape)
         weight = np.maximum(-of_room, 0.0) / self._unit
         values = Values.of(prices, kinds)
-        return least_cost(kinds, values, surrogate(kinds, values, weight), duals[len(duals) - len(kinds.rows) :])
+        of_rows = duals[len(duals) - len(kinds.rows) :] * self._row_scale
+        return least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
 
     def whole(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
         """The cheapest whole bins into which ``count`` int64[K] items flow, no fewer than there are; None where a short

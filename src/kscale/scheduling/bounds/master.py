@@ -93,8 +93,11 @@ class Master:
         for t in self._bounded.tolist():
             most = float(kinds.available[t]) if kinds.available[t] != UNLIMITED else self._infinity
             highs.addRow(float(kinds.least[t]), most, 0, [], [])
-        for low, high in zip(kinds.low.tolist(), kinds.high.tolist(), strict=True):
-            highs.addRow(max(low, -self._infinity), min(high, self._infinity), 0, [], [])
+        # The solver's tolerances are absolute: rows of bytes would be lost in them.
+        self._row_scale = 1.0 / np.abs(kinds.rows).max(axis=1, initial=1).astype(np.float64)
+        self._rows = kinds.rows * self._row_scale[:, None]
+        for low, high in zip(*self._row_bounds(kinds.low, kinds.high), strict=True):
+            highs.addRow(low, high, 0, [], [])
         dear = _DEAR * float(self._cost.max(initial=1.0))
         # An item may stay without and a row may be broken, at a price: there is always a solution.
         number = np.arange(kinds.classes, dtype=np.int32)
@@ -102,10 +105,9 @@ class Master:
                       np.full(kinds.classes, self._infinity), kinds.classes, number, number,
                       np.ones(kinds.classes))  # fmt: skip
         first = kinds.classes + len(self._bounded)
-        for q, row in enumerate(kinds.rows):
-            price = dear / max(float(np.abs(row).max(initial=0)), 1.0)
+        for q in range(len(kinds.rows)):
             for sign in (1.0, -1.0):
-                highs.addCol(price, 0.0, self._infinity, 1, np.array([first + q], dtype=np.int32), np.array([sign]))
+                highs.addCol(dear, 0.0, self._infinity, 1, np.array([first + q], dtype=np.int32), np.array([sign]))
         self._slacks = kinds.classes + 2 * len(kinds.rows)
         # Bins that must be there, or that make up for others in a row, even if they stay empty.
         self.kind: list[int] = np.flatnonzero((kinds.least > 0) | (kinds.rows < 0).any(axis=0)).tolist()
@@ -141,7 +143,7 @@ class Master:
             own[bounded, self._row_of[kinds[bounded]]] = 1.0
             parts.append(own)
         if len(self.kinds.rows):
-            parts.append(self.kinds.rows[:, kinds].T.astype(np.float64))
+            parts.append(self._rows[:, kinds].T)
         matrix = np.hstack(parts) if len(parts) > 1 else parts[0]
         column, row = np.nonzero(matrix)
         starts = np.searchsorted(column, np.arange(last)).astype(np.int32)
@@ -159,7 +161,7 @@ class Master:
         duals = np.asarray(solution.row_dual, dtype=np.float64) / self.scale
         values = np.asarray(solution.col_value, dtype=np.float64)
         of_kinds = duals[kinds.classes : kinds.classes + len(self._bounded)]
-        of_rows = duals[kinds.classes + len(self._bounded) :]
+        of_rows = duals[kinds.classes + len(self._bounded) :] * self._row_scale
         ask = kinds.cost - of_rows @ kinds.rows
         ask[self._bounded] -= of_kinds
         return Solved(
@@ -235,5 +237,11 @@ class Master:
             most = float(available[t]) if available[t] != UNLIMITED else self._infinity
             highs.changeRowBounds(first + i, float(least[t]), most)
         first += len(self._bounded)
-        for q, (least_of, most_of) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-            highs.changeRowBounds(first + q, max(least_of, -self._infinity), min(most_of, self._infinity))
+        for q, (least_of, most_of) in enumerate(zip(*self._row_bounds(low, high), strict=True)):
+            highs.changeRowBounds(first + q, least_of, most_of)
+
+    def _row_bounds(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[list[float], list[float]]:
+        """Return the bounds of the rows in the solver's units."""
+        least = np.maximum(low * self._row_scale, -self._infinity)
+        most = np.minimum(high * self._row_scale, self._infinity)
+        return least.tolist(), most.tolist()

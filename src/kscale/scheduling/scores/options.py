@@ -10,6 +10,7 @@ import msgspec
 
 from kscale._native import _selecting
 from kscale.errors import InputError
+from kscale.objects.argument_types import check_fields
 from kscale.objects.core import PreferredSchedulingTerm
 from kscale.scheduling.arguments import short
 
@@ -73,6 +74,7 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     scorers: tuple[tuple[Scoring, int], ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in self.weights:
             if name not in _selecting.PLUGINS:
                 raise InputError(f"weights: no Score plug-in {name!r}; known: {', '.join(_selecting.PLUGINS)}")

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kscale.effects import Moment, to_text
 from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.base import ResourceList
+from kscale.objects.core import Pod, PodSpec
 from kscale.objects.keda import is_paused
-from kscale.objects.vpa import ContainerPolicies, RecommendedContainerResources, container_policy
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.vpa import (
+    ContainerPolicies,
+    RecommendedContainerResources,
+    RecommendedPodResources,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerStatus,
+    container_policy,
+)
 from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice.feed import Feed
 from kscale.vpa.advice.records import (
@@ -26,6 +35,7 @@ from kscale.vpa.advice.records import (
     totals,
 )
 from kscale.vpa.advice.workloads import Identity, Workload
+from kscale.vpa.capping import CappingError, cap
 from kscale.vpa.limit_range import CONTAINER, LimitRangeError, LimitRanges
 from kscale.vpa.oom import OutOfMemory
 from kscale.vpa.proportional import proportional_limits
@@ -97,11 +107,24 @@ class Findings:
         items = recommendation.container_recommendations if recommendation is not None else ()
         recommended = {one.container_name: one for one in items}
         known = self._known(item, now)
+        found: dict[str, tuple[ContainerAdvice, Advised]] = {}
         for name in item.containers:
             usage = self._feed.usage.get((*item.identity, name)) or ContainerUsage()
             usage.recommendation = recommended.get(name)
             usage.oom_memory = self._killed.get((*item.identity, name), 0)
-            yield self._of_container(item, name, usage, known)
+            found[name] = self._of_container(item, name, usage, known)
+        targets = {name: _requests(advised) for name, (_, advised) in found.items()}
+        fitted = _fitted(item, targets, self._limit_ranges)
+        for name, (advice, advised) in found.items():
+            requests = fitted.get(name, {})
+            if any(requests.get(resource) != amount for resource, amount in targets[name].items()):
+                advice.info.append("LimitRange")
+            advice.patch = _patch(item, name, advised, requests, self._limit_ranges)
+            if advice.patch.cpu_request != _amount(requests, CPU) or advice.patch.memory_request != _amount(
+                requests, MEMORY
+            ):
+                advice.info.append("at its limit")
+            yield advice
 
     def _known(self, item: Workload, now: Moment) -> _Known:
         state = self._feed.state
@@ -117,7 +140,9 @@ class Findings:
                 memory.add(name)
         return _Known(counts, frozenset(memory), frozenset({name for name, count in counts.items() if count} - fresh))
 
-    def _of_container(self, item: Workload, name: str, usage: ContainerUsage, known: _Known) -> ContainerAdvice:
+    def _of_container(
+        self, item: Workload, name: str, usage: ContainerUsage, known: _Known
+    ) -> tuple[ContainerAdvice, Advised]:
         strategy, cpu = self._strategy, known.cpu_samples[name]
         memory = self._feed.memory_points[item.identity, name]
         where = f"container {name} of {item.name} in {item.key.namespace}"
@@ -138,7 +163,7 @@ class Findings:
             info.append("HPA detected")
         if (*item.identity, name) in self._killed:
             info.append("OOM")
-        return _container_advice(item, name, advised, cpu, info, self._limit_ranges)
+        return _container_advice(item, name, advised, cpu, info), advised
 
 
 def _changed(item: Workload, name: str, advised: Advised) -> set[str]:
@@ -206,9 +231,7 @@ def _amount(amounts: ResourceList | None, name: str) -> int | None:
     return None if found is None else found.milli_value() if name == CPU else found.value()
 
 
-def _container_advice(
-    item: Workload, name: str, advised: Advised, samples: int, info: list[str], limit_ranges: LimitRanges
-) -> ContainerAdvice:
+def _container_advice(item: Workload, name: str, advised: Advised, samples: int, info: list[str]) -> ContainerAdvice:
     resources = item.containers[name].resources
     live = [current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
     given = live or [(resources.requests, resources.limits)]
@@ -255,14 +278,48 @@ def _container_advice(
         memory=memory,
         severity=max((cpu.severity, memory.severity), key=SEVERITIES.index),
         info=info,
-        patch=_patch(item, name, advised, limit_ranges),
     )
 
 
-def _patch(item: Workload, name: str, advised: Advised, limit_ranges: LimitRanges) -> PatchAmounts:
+def _requests(advised: Advised) -> ResourceList:
+    """Return the requests that are advised."""
+    requests: ResourceList = {}
+    if advised.cpu_request is not None:
+        requests[CPU] = cpu_quantity(advised.cpu_request)
+    if advised.memory_request is not None:
+        requests[MEMORY] = memory_quantity(advised.memory_request)
+    return requests
+
+
+def _fitted(item: Workload, targets: Mapping[str, ResourceList], limit_ranges: LimitRanges) -> dict[str, ResourceList]:
+    """Return the requests of each container, fitted to the namespace's limit ranges as upstream's admission does.
+
+    A limit range of whole pods also changes containers without advice.
+    """
+    recommendation = RecommendedPodResources(
+        container_recommendations=[
+            RecommendedContainerResources(container_name=name, target=requests)
+            for name, requests in targets.items()
+            if requests
+        ]
+    )
+    pod = Pod(metadata=ObjectMeta(namespace=item.key.namespace), spec=PodSpec(containers=[*item.containers.values()]))
+    vpa = VerticalPodAutoscaler(status=VerticalPodAutoscalerStatus(recommendation=recommendation))
+    try:
+        capped = cap(vpa, pod, limit_ranges).recommendation
+    except CappingError:
+        return dict(targets)
+    items = () if capped is None else capped.container_recommendations
+    return {one.container_name: one.target or {} for one in items}
+
+
+def _patch(
+    item: Workload, name: str, advised: Advised, requests: ResourceList, limit_ranges: LimitRanges
+) -> PatchAmounts:
     """The requests and limits of the workload's template that an API server takes, as upstream's admission sets them.
 
-    Limits keep their ratio to requests; if the VPA controls requests only, a request is at most its limit.
+    ``requests``: those that are advised, fitted to the limit ranges. Limits keep their ratio to requests; if the VPA
+    controls requests only, a request is at most its limit.
     """
     resources = item.containers[name].resources
     try:
@@ -271,11 +328,6 @@ def _patch(item: Workload, name: str, advised: Advised, limit_ranges: LimitRange
         limit_range = None
     defaults = None if limit_range is None else limit_range.default
     limits = {**(defaults or {}), **(resources.limits or {})}
-    requests: ResourceList = {}
-    if advised.cpu_request is not None:
-        requests[CPU] = cpu_quantity(advised.cpu_request)
-    if advised.memory_request is not None:
-        requests[MEMORY] = memory_quantity(advised.memory_request)
     if ContainerPolicies(item.vpa.spec.resource_policy).controlled_values(name) == "RequestsOnly":
         capped = {
             resource: limits[resource] if resource in limits and limits[resource] < amount else amount
@@ -286,9 +338,9 @@ def _patch(item: Workload, name: str, advised: Advised, limit_ranges: LimitRange
     new = dict(scaled or {})
     # A limit that the strategy advises goes before one in proportion.
     if advised.cpu_limit is not None:
-        new[CPU] = cpu_quantity(max(advised.cpu_limit, advised.cpu_request or 0))
+        new[CPU] = cpu_quantity(max(advised.cpu_limit, _amount(requests, CPU) or 0))
     if advised.memory_limit is not None:
-        new[MEMORY] = memory_quantity(max(advised.memory_limit, advised.memory_request or 0))
+        new[MEMORY] = memory_quantity(max(advised.memory_limit, _amount(requests, MEMORY) or 0))
     return PatchAmounts(
         cpu_request=_amount(requests, CPU),
         cpu_limit=_amount(new, CPU),

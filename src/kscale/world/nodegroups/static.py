@@ -7,7 +7,6 @@ job with Terraform, an operator) creates and deletes the machines.
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from kscale.files import replace_file
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -142,10 +142,7 @@ class StaticGroups(Provider):
         assert self._sizes is not None
         text = msgspec.json.format(msgspec.json.encode(sizes), indent=2)
         try:
-            number, name = tempfile.mkstemp(dir=self._sizes.parent, prefix=f".{self._sizes.name}.")
-            with os.fdopen(number, "wb") as file:
-                file.write(text + b"\n")
-            Path(name).replace(self._sizes)
+            replace_file(self._sizes, text + b"\n")
         except OSError as error:
             raise ProviderError(f"{self._sizes}: {error.strerror}", CLOUD_ERROR) from None
 

@@ -106,6 +106,14 @@ def test_what_is_left_counts_target_sizes(limits: dict[str, int], want: dict[str
     assert left_limits(ResourceLimiter(max=limits), groups, templates, [machine("alone", 1000)]) == want
 
 
+def test_devices_of_one_type_add_up() -> None:
+    nodes = [machine(name, 1000, labels={"gpu": "nvidia-tesla-k80"}) for name in "ab"]
+    for each in nodes:
+        each.status.capacity["nvidia.com/gpu"] = each.status.allocatable["nvidia.com/gpu"] = Quantity("2")
+    limiter = ResourceLimiter(max={"nvidia-tesla-k80": 10})
+    assert left_limits(limiter, [], {}, nodes, "gpu") == {"nvidia-tesla-k80": 6}
+
+
 def test_a_minimum_alone_blocks_once_nothing_is_there() -> None:
     left = left_limits(ResourceLimiter(min={"gpu": 1}), [], {}, [])
     assert left == {"gpu": UNKNOWN}

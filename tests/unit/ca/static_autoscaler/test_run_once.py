@@ -91,6 +91,7 @@ def test_the_order_of_a_loop() -> None:
     options = ca.AutoscalingOptions(
         enforce_node_group_min_size=True, scale_down_delay_after_add=timedelta(), skip_nodes_with_system_pods=False
     )
+    groups[0] = replace(groups[0], target_size=2)  # the cloud did not do what the first loop asked for
     report = ca.run_once(cluster, groups, now=N0 + MINUTE, options=options, state=state)
     names = [type(action).__name__ for action in report.actions]
     assert names == ["Refresh", "HasInstances", "IncreaseSize", "IncreaseSize", "Get", "Create"]
@@ -446,3 +447,22 @@ def test_failures_of_earlier_loops_are_forgotten() -> None:
         report = case.loop(N0 + loop * HOUR)
         held.append({name: len(failures) for name, failures in report.state.cluster.failures.items()})
     assert held == [{"g1": 1}] * 6
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["as described before", "with the size that was asked for"])
+def test_nodes_that_are_coming_are_not_asked_for_again(again: bool) -> None:
+    """Also where the caller describes the groups as before; a size that is described anew counts."""
+    groups = [group("g1", "n1")]
+    cluster = kscale.Cluster([machine("n1"), running("p1", 900, "n1"), waiting("p2", 900)])
+    first = ca.run_once(cluster, groups, now=N0)
+    assert first.scale_up is not None
+    assert first.scale_up.result == "ScaleUpSuccessful"
+    second = ca.run_once(cluster, groups if again else first.groups, now=N0 + MINUTE, state=first.state)
+    assert second.scale_up is not None
+    assert second.scale_up.result == "ScaleUpNotNeeded"
+    assert [type(each) for each in second.actions if isinstance(each, IncreaseSize)] == []
+    assert second.groups["g1"].size == 2
+    lowered = [replace(groups[0], target_size=1)]
+    third = ca.run_once(cluster, lowered, now=N0 + MINUTE, state=first.state)
+    assert third.scale_up is not None
+    assert third.scale_up.result == "ScaleUpSuccessful"

@@ -130,7 +130,7 @@ def test_generated_usage(tmp_path: Path) -> None:
         (("--strategy", "percentile", "--cpu-percentile", "200"), "cpu_percentile"),
         (("--strategy", "percentile", "--cpu-percentile", "nan"), "cpu_percentile"),
         (("--strategy", "percentile", "--memory-buffer-percentage", "inf"), "memory_buffer_percentage"),
-        (("--strategy", "percentile", "--memory-min-mib", "-7"), "memory_min_mib"),
+        (("--strategy", "percentile", "--memory-min-mib", "-1"), "memory_min_mib"),
         (("--strategy", ":X"), "no strategy ':X'"),
     ],
 )

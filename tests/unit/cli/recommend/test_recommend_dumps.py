@@ -46,7 +46,7 @@ def test_compare_and_hpa(cluster: Path) -> None:
     cluster.write_text(json.dumps(given))
     run = recommend(cluster, rows(200))
     header = next(line for line in run.stdout.splitlines() if line.startswith("NAMESPACE"))
-    assert "COMPARE" in header
+    assert "MEMORY COMPARE SEVERITY" in " ".join(header.split())
     assert "200m, 500Mi" in run.stdout
     assert "HPA detected" in run.stdout
     assert "an HPA scales by a resource that these requests are of: shop/Deployment/web" in run.stderr

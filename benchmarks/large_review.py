@@ -1,0 +1,156 @@
+"""Small reviews beside a large one at the VPA's webhook: ``PYTHONPATH=tests python benchmarks/large_review.py``.
+
+The webhook is ``kscale run vpa-admission`` as a process, over TLS. Small reviews come when they are due, however long
+the ones before take (an open loop), first alone, then while large reviews are answered one after the other. A latency
+counts from when the request was due; the worst one beside large reviews must stay below ``--most`` milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import ssl
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from hostile.http_server import Api, HostileServer
+from hostile.programs import ADMITTED, VPAS, Cluster, Process, within
+from kscale.world.clock import SystemClock
+from unit.drivers.vpa_world import SERVED, autoscaler, running_pod, workload
+
+JSON = {"Content-Type": "application/json"}
+OPTIONS = ("--review-timeout=5m", "--kube-api-max-line-bytes=16777216", "--kube-api-max-response-bytes=268435456")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--containers", type=int, nargs="+", default=[12_000, 40_000], help="of the large reviews")
+    parser.add_argument("--rate", type=float, default=50.0, help="small reviews a second")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--most", type=float, default=100.0, help="milliseconds that a small review may take")
+    given = parser.parse_args()
+    gc.disable()  # a pass over what is imported here would count as the webhook's
+    with tempfile.TemporaryDirectory() as directory:
+        worst = asyncio.run(measure(Path(directory), given))
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    assert worst <= given.most, f"a small review took {worst:.0f} ms beside a large one"
+
+
+async def measure(directory: Path, given: argparse.Namespace) -> float:
+    api = Api(SystemClock(), resources=SERVED)
+    cluster = Cluster(api)
+    async with HostileServer(api) as server:
+        process = Process("vpa-admission", server.url, directory, directory / "no", flags=OPTIONS)
+        try:
+            if not await cluster.work(process, 120):
+                raise RuntimeError(process.said())
+            webhook = Webhook(process)
+            api.put("replicasets.apps", within(ADMITTED, workload("large")))
+            api.put(VPAS, recommended(max(given.containers)))
+            while not await webhook.patches(2):  # until the watch has brought it
+                await asyncio.sleep(0.1)
+            await webhook.small(given.rate, 1.0, "to begin with")
+            await webhook.small(given.rate, given.seconds, "alone")
+            worst = 0.0
+            for count in given.containers:
+                stop = asyncio.Event()
+                large = asyncio.create_task(webhook.large(count, stop))
+                worst = max(worst, await webhook.small(given.rate, given.seconds, f"beside {count:,} containers"))
+                stop.set()
+                await large
+            return worst
+        finally:
+            process.end()
+
+
+def recommended(containers: int) -> dict[str, Any]:
+    """Return a VPA that recommends and caps something for each container of the large pod."""
+    names = [f"c{i}" for i in range(containers)]
+    status = [{"containerName": name, "target": {"cpu": "1"}} for name in names]
+    policies = [{"containerName": name, "maxAllowed": {"cpu": "300m"}} for name in names]
+    vpa = autoscaler(
+        "large",
+        status={"recommendation": {"containerRecommendations": status}},
+        resourcePolicy={"containerPolicies": policies},
+        updatePolicy={"updateMode": "Recreate"},
+    )
+    return within(ADMITTED, vpa)
+
+
+def review(containers: int) -> bytes:
+    pod = within(ADMITTED, running_pod("new", "web" if containers == 1 else "large"))
+    pod["spec"]["containers"] = [
+        {"name": f"c{i}" if containers > 1 else "c", "resources": {"requests": {"cpu": "100m"}}}
+        for i in range(containers)
+    ]
+    request = {
+        "uid": "u", "kind": {"version": "v1", "kind": "Pod"}, "operation": "CREATE", "namespace": ADMITTED,
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod,
+    }  # fmt: skip
+    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}).encode()
+
+
+class Webhook:
+    """The webhook of a process."""
+
+    def __init__(self, process: Process) -> None:
+        self._url = f"https://127.0.0.1:{process.port}/"
+        assert isinstance(process.trusts, ssl.SSLContext)
+        self._tls = process.trusts
+
+    async def patches(self, containers: int) -> bool:
+        """Whether a review is answered with patches."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self._url, data=review(containers), ssl=self._tls, headers=JSON) as answer,
+        ):
+            return b'"patch"' in await answer.read()
+
+    async def small(self, rate: float, seconds: float, label: str) -> float:
+        """Send small reviews at a rate; returns the longest time that one took, in milliseconds."""
+        body, times, late = review(1), list[float](), 0.0
+
+        async def one(session: aiohttp.ClientSession, due: float) -> None:
+            async with session.post(self._url, data=body, ssl=self._tls, headers=JSON) as answer:
+                assert b'"patch"' in await answer.read()
+            times.append(1000 * (time.perf_counter() - due))
+
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+            begun = time.perf_counter()
+            for i in range(int(rate * seconds)):
+                due = begun + i / rate
+                if (wait := due - time.perf_counter()) > 0:
+                    await asyncio.sleep(wait)
+                late = max(late, time.perf_counter() - due)
+                tasks.create_task(one(session, due))
+        median, p99, worst = np.quantile(times, [0.5, 0.99, 1.0])
+        print(
+            f"{len(times)} small reviews {label}: median {median:.1f} ms, p99 {p99:.1f}, worst {worst:.1f} "
+            f"(the load itself late by up to {1000 * late:.1f})",
+            flush=True,
+        )
+        return float(worst)
+
+    async def large(self, containers: int, stop: asyncio.Event) -> None:
+        """Send large reviews one after the other."""
+        body = review(containers)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session:
+            while not stop.is_set():
+                begun = time.perf_counter()
+                async with session.post(self._url, data=body, ssl=self._tls, headers=JSON) as answer:
+                    size = len(await answer.read())
+                print(
+                    f"  {containers:,} containers: {size:,} bytes after {time.perf_counter() - begun:.2f} s", flush=True
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""docs/security.md beside the code: limits with their flags and defaults, and the rights that manifests grant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kscale.cli import registry
+from kscale.cli.app import command_of
+from kscale.cli.process_flags import go_duration
+from kscale.drivers import large_reviews
+from kscale.files import MAX_FILE
+from kscale.world.kubernetes.transport import ServerLimits
+from kscale.world.rpc import MOST_BYTES
+from unit.cli.support import kscale
+
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+PROGRAMS = ("cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "s": 1, "min": 60}
+LIMIT = re.compile(r"--(kube-api-max|kube-api-request-timeout|http-|max-review|review-timeout|prometheus-max)")
+"""What a flag is called that bounds what others can send."""
+
+
+def rows(title: str) -> list[list[str]]:
+    """Return the rows of the table below a title of the page."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def amount(text: str) -> float:
+    match = re.fullmatch(r"([\d,]+) ?(\w*)", text)
+    assert match is not None, text
+    return int(match[1].replace(",", "")) * UNITS[match[2]]
+
+
+def flags() -> Iterator[tuple[str, str, float]]:
+    """Yield the limits that programs have: program, flag and default."""
+    for program in PROGRAMS:
+        entry = registry.find(f"run {program}")
+        assert entry is not None
+        for each in command_of(entry).params:
+            flag = max(each.opts, key=len)
+            if LIMIT.match(flag):
+                default = each.default
+                yield program, flag, go_duration(default, flag).total_seconds() if isinstance(default, str) else default
+
+
+def test_every_limit_is_in_the_table_with_its_default() -> None:
+    documented = {flag.strip("`"): amount(default) for _, flag, default, _ in rows("Limits") if flag.startswith("`")}
+    assert documented == {flag: default for _, flag, default in flags()}
+
+
+def test_every_program_has_the_limits_of_what_it_talks_to() -> None:
+    everywhere = {flag for _, flag, _ in flags() if flag.startswith(("--kube-api", "--http"))}
+    for program in PROGRAMS:
+        assert {flag for name, flag, _ in flags() if name == program} >= everywhere, program
+
+
+def test_limits_without_a_flag() -> None:
+    fixed = {what: default for what, flag, default, _ in rows("Limits") if flag == "(fixed)"}
+    assert amount(fixed["Message of a gRPC cloud or expander"]) == MOST_BYTES
+    assert amount(fixed["Files of settings, states and catalogues"]) == MAX_FILE
+    text = next(what for what, flag, *_ in rows("Limits") if flag == "`--review-timeout`")
+    assert text == "Time for a review above 64 KiB; eight of them may wait"
+    assert (large_reviews.LARGE, large_reviews._WAITING) == (64 << 10, 8)
+
+
+def test_commands_have_the_defaults_of_the_table() -> None:
+    """Those with --context, which have no flags."""
+    limits = ServerLimits()
+    kube = [(flag.strip("`"), default) for _, flag, default, _ in rows("Limits") if flag.startswith("`--kube-api")]
+    assert {
+        "--kube-api-max-response-bytes": limits.response_bytes,
+        "--kube-api-max-line-bytes": limits.line_bytes,
+        "--kube-api-max-header-bytes": limits.header_bytes,
+        "--kube-api-request-timeout": limits.request_seconds,
+        "--kube-api-max-retry-after": limits.retry_seconds,
+    } == {flag: amount(default) for flag, default in kube}
+
+
+def rules(program: str, *more: str) -> Iterator[dict[str, Any]]:
+    found = kscale("manifests", program, "--image", "example.org/kscale:1", *more)
+    assert found.code == 0, found.stderr
+    for each in yaml.safe_load_all(found.stdout):
+        if each["kind"] in ("Role", "ClusterRole"):
+            for rule in each["rules"]:
+                yield {"kind": each["kind"], **rule}
+
+
+def may(program: str, resource: str, *verbs: str) -> bool:
+    """Whether a program may do one of these to a resource, subresources named with a slash."""
+    return any(resource in rule["resources"] and set(verbs) & set(rule["verbs"]) for rule in rules(program))
+
+
+WRITES = ("create", "update", "patch", "delete")
+
+
+def test_which_program_may_evict_pods_and_register_webhooks() -> None:
+    assert [each for each in PROGRAMS if may(each, "pods/eviction", "create")] == ["cluster-autoscaler", "vpa-updater"]
+    assert [each for each in PROGRAMS if may(each, "mutatingwebhookconfigurations", *WRITES)] == ["vpa-admission"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_program_reads_secrets_of_the_cluster_or_lists_config_maps(program: str) -> None:
+    """A ConfigMap of all namespaces may be written for others to read; none is read but by its name."""
+    for rule in rules(program):
+        assert "*" not in rule["verbs"]
+        assert "secrets" not in rule["resources"] or rule["kind"] == "Role"
+        if "configmaps" in rule["resources"] and {"get", "list", "watch"} & set(rule["verbs"]):
+            assert rule.get("resourceNames"), rule
