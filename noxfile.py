@@ -178,6 +178,18 @@ def e2e(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def oracle(session: nox.Session) -> None:
+    """Drawn cases against upstream's own packages (needs Go); `-- --minutes N`, `--cases N`, `--kind K`, `--seed S`."""
+    run(session, "python", "tests/oracle", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def record(session: nox.Session) -> None:
+    """What upstream answers to recorded inputs today (needs Go); `-- --kind K --kubernetes v1.37.2 --write`: renew."""
+    run(session, "python", "tests/oracle/record.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def hostile(session: nox.Session) -> None:
     """All programs against an API server that misbehaves; `-- --client`: clients of their ports that do.
 

@@ -178,7 +178,7 @@ def alternatives_of(request: Json) -> list[tuple[str, Json]]:
 
 def slots_of(claim: Json, index: int, name: str, exact: Json, offered: Offered, cluster: Cluster) -> list[Slot]:
     """One slot a device; a slot of an All request is fixed to its device. None at all: there is nothing to be had."""
-    where = f"claim {namespace_of(claim)}/{claim['metadata']['name']}, request {name}"
+    where = f"claim {namespace_of(claim)}/{claim['metadata']['name']}, request {name.rpartition('/')[2]}"
     if cluster.get("DeviceClass", exact.get("deviceClassName") or "") is None:
         wanted = exact.get("deviceClassName")
         raise AllocationError(f'{where}: could not retrieve device class {wanted}: DeviceClass "{wanted}" not found')

@@ -30,7 +30,7 @@ PREFIX_MESSAGE = (
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 TOO_MANY_SLASHES = (
-    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' "
     "(e.g. 'example.com/MyName')"
@@ -52,13 +52,13 @@ def key_problems(key: str) -> list[str]:
             problems.append("prefix part must be non-empty")
         else:
             if len(parts[0]) > 253:
-                problems.append("prefix part must be no more than 253 characters")
+                problems.append("prefix part must be no more than 253 bytes")
             if not SUBDOMAIN.fullmatch(parts[0]):
                 problems.append(PREFIX_MESSAGE)
     if not name:
         problems.append("name part must be non-empty")
     elif len(name) > 63:
-        problems.append("name part must be no more than 63 characters")
+        problems.append("name part must be no more than 63 bytes")
     if not QUALIFIED_PART.fullmatch(name):
         problems.append(NAME_MESSAGE)
     return problems
@@ -67,7 +67,7 @@ def key_problems(key: str) -> list[str]:
 def value_problems(value: str) -> list[str]:
     problems = []
     if len(value) > 63:
-        problems.append("must be no more than 63 characters")
+        problems.append("must be no more than 63 bytes")
     if not LABEL_VALUE.fullmatch(value):
         problems.append(VALUE_MESSAGE)
     return problems

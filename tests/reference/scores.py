@@ -92,7 +92,9 @@ def allocatable(node: NodeState) -> dict[str, int]:
 def shares(pod: Json, node: NodeState, names: Iterable[str], *, fill: bool) -> list[tuple[str, int, int, int]]:
     """(resource, asked, used, allocatable) of the resources that count."""
     have = allocatable(node)
-    asked = resources.as_integers(resources.demand(with_defaults(pod, NON_ZERO) if fill else pod))
+    if fill:  # which is without requests of the pod as a whole
+        pod = with_defaults({**pod, "spec": {**pod["spec"], "resources": None}}, NON_ZERO)
+    asked = resources.as_integers(resources.demand(pod))
     used: dict[str, int] = {}
     for placed in node.pods:
         taken = resources.as_integers(resources.occupancy(placed))

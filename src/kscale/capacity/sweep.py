@@ -13,19 +13,18 @@ import os
 import pickle
 import secrets
 import tempfile
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from kscale.files import removed_on_termination
 from kscale.objects.argument_types import typed
+from kscale.processes import worker_processes
 
 __all__ = ["Done", "Reference", "Shared", "sweep"]
 
@@ -125,18 +124,6 @@ def _shared(reference: Any) -> Any:
     return _there[reference.token]
 
 
-def _end_with_parent() -> None:
-    """In a worker: end when the parent does. A worker of a parent that was killed would wait for tasks for ever."""
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_after, args=(parent,), name="kscale-parent", daemon=True).start()
-
-
-def _end_after(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
-
-
 def _part(
     function: Callable[[Any, list[S]], Iterable[R]], reference: Any, scenarios: list[S]
 ) -> list[tuple[R | None, Exception | None]]:
@@ -185,8 +172,8 @@ def sweep(
     if isinstance(executor, int):
         workers, count = executor, executor
 
-        def make() -> Executor:  # a fork would take over locks of native threads
-            return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
+        def make() -> Executor:
+            return worker_processes(count)
 
     elif not isinstance(executor, Executor):
         make = executor

@@ -39,7 +39,7 @@ def check(raw: bytes) -> str:
     Scalars are checked in Go's order and refused in Go's words; for objects and arrays only the verdict is Go's.
     """
     # Go's scanner reads bytes and shows a byte as the character of that code.
-    text = raw.decode("latin-1").strip(_BLANK)
+    text = raw.decode("latin-1").lstrip(_BLANK)
     if not text:
         raise GoJSONError(_END)
     if text[0] in "{[":
@@ -69,12 +69,15 @@ def _scalar_end(text: str) -> int:
     raise _invalid(first, "looking for beginning of value")
 
 
+def _at(text: str, position: int) -> str:
+    """Return a character. Go's scanner takes a text to end with a blank."""
+    return text[position] if position < len(text) else " "
+
+
 def _literal_end(text: str, literal: str) -> int:
     for position in range(1, len(literal)):
-        if position >= len(text):
-            raise GoJSONError(_END)
-        if text[position] != literal[position]:
-            raise _invalid(text[position], f"in literal {literal} (expecting {_quote(literal[position])})")
+        if text[position : position + 1] != literal[position]:
+            raise _invalid(_at(text, position), f"in literal {literal} (expecting {_quote(literal[position])})")
     return len(literal)
 
 
@@ -84,14 +87,12 @@ def _number_end(text: str) -> int:
     # What the pattern left over may be the start of a fraction or an exponent that then breaks off.
     for pattern, context in (
         (r"-", "in numeric literal"),
-        (r"-?[0-9]+\.", "after decimal point in numeric literal"),
-        (r"-?[0-9]+(?:\.[0-9]+)?[eE][+-]?", "in exponent of numeric literal"),
+        (r"-?(?:0|[1-9][0-9]*)\.", "after decimal point in numeric literal"),
+        (r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?[eE][+-]?", "in exponent of numeric literal"),
     ):
         broken = re.match(pattern, text)
         if broken and broken.end() > end - (match is None):
-            if broken.end() == len(text):
-                raise GoJSONError(_END)
-            raise _invalid(text[broken.end()], context)
+            raise _invalid(_at(text, broken.end()), context)
     return end
 
 
@@ -112,15 +113,13 @@ def _string_end(text: str) -> int:
 
 def _escape_end(text: str, position: int) -> int:
     """The position behind the escape whose letter stands at ``position``."""
-    if position >= len(text):
-        raise GoJSONError(_END)
-    if text[position] in _ESCAPES:
+    letter = _at(text, position)
+    if letter in _ESCAPES:
         return position + 1
-    if text[position] != "u":
-        raise _invalid(text[position], "in string escape code")
+    if letter != "u":
+        raise _invalid(letter, "in string escape code")
     for offset in range(1, 5):
-        if position + offset >= len(text):
-            raise GoJSONError(_END)
-        if text[position + offset] not in "0123456789abcdefABCDEF":
-            raise _invalid(text[position + offset], "in \\u hexadecimal character escape")
+        digit = _at(text, position + offset)
+        if digit not in "0123456789abcdefABCDEF":
+            raise _invalid(digit, "in \\u hexadecimal character escape")
     return position + 5

@@ -47,21 +47,22 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _too_long(limit: int) -> str:
-    return f"must be no more than {limit} characters"
+def _too_long(limit: int, unit: str = "bytes") -> str:
+    """Return upstream's text. It counts bytes either way; for names of objects it calls them characters."""
+    return f"must be no more than {limit} {unit}"
 
 
 def dns_label_errors(text: str) -> list[str]:
     """``IsDNS1123Label``."""
-    errors = [_too_long(63)] if _size(text) > 63 else []
+    errors = [_too_long(63, "characters")] if _size(text) > 63 else []
     return errors if _DNS_LABEL.fullmatch(text) else [*errors, _DNS_LABEL_TEXT]
 
 
-def dns_subdomain_errors(text: str) -> list[str]:
-    """``IsDNS1123Subdomain``."""
+def dns_subdomain_errors(text: str, unit: str = "characters") -> list[str]:
+    """``IsDNS1123Subdomain``; ``unit``: what the text calls what it counts."""
     if len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text):  # which matches ASCII only
         return []
-    errors = [_too_long(253)] if _size(text) > 253 else []
+    errors = [_too_long(253, unit)] if _size(text) > 253 else []
     return errors if _DNS_SUBDOMAIN.fullmatch(text) else [*errors, _DNS_SUBDOMAIN_TEXT]
 
 
@@ -70,12 +71,12 @@ def _qualified_name_errors(text: str) -> tuple[str, ...]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return (f"a qualified name {_NAME_TEXT} {example}",)
+        return (f"a valid label key {_NAME_TEXT} {example}",)
     errors = []
     if slash and not prefix:
         errors.append("prefix part must be non-empty")
     elif slash:
-        errors.extend(f"prefix part {error}" for error in dns_subdomain_errors(prefix))
+        errors.extend(f"prefix part {error}" for error in dns_subdomain_errors(prefix, "bytes"))
     if not name:
         errors.append("name part must be non-empty")
     elif _size(name) > 63:

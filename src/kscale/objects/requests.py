@@ -155,11 +155,14 @@ def _filled(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _Reque
     return lambda container: {**missing, **(requests_of(container) or {})}
 
 
-def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList:
-    """What a pending pod asks for. Its status is ignored, limits are never consulted, zeros stay as keys. ``missing``:
-    what a container asks for of these that does not say."""
+def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool = True) -> ResourceList:
+    """Return what a pending pod asks for.
+
+    Its status is ignored, limits are never consulted, zeros stay as keys. ``missing``: what a container asks for of
+    these that does not say. ``pod_level``: whether requests of the pod as a whole count.
+    """
     total = container_requests(pod.spec, _filled(_of_spec, missing))
-    if pod.spec.resources is not None:
+    if pod_level and pod.spec.resources is not None:
         total.update(_pod_level(pod.spec.resources.requests))
     _add(total, pod.spec.overhead)
     return total

@@ -101,7 +101,7 @@ class _Parser:
         if kind != _WORD:
             raise SelectorError(f"found '{key}', expected: identifier")
         if wrong := qualified_name_errors(key):
-            raise SelectorError(f"key: Invalid value: {go_quote(key)}: {'; '.join(wrong)}")
+            raise SelectorError(f"<nil>: Invalid value: {go_quote(key)}: {'; '.join(wrong)}")  # upstream names no field
         if absent:
             return requirement(key, "!")
         if self.peek()[0] in (_END, ","):
@@ -128,7 +128,7 @@ class _Parser:
         kind, first = self.peek()
         if kind == ")":
             self.take()
-            return set()
+            return {""}
         if kind not in (_WORD, ","):
             raise SelectorError(f"found '{first}', expected: ',', ')' or identifier")
         values = self.value_list()
@@ -153,7 +153,6 @@ class _Parser:
                 if following == ")":
                     return values | {""}
                 if following == ",":
-                    self.take()
                     values.add("")
             else:
                 raise SelectorError(f"found '{text}', expected: ',', or identifier")

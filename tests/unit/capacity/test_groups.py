@@ -357,7 +357,7 @@ def test_the_schema_says_what_the_reader_says() -> None:
     [
         ({**ONE, "labels": {"a b": "x"}}, 'labels: "a b": name part must consist of'),
         ({**ONE, "labels": {"a": "-"}}, 'labels[a]: "-": a valid label must be'),
-        ({**ONE, "nodeSelector": {"a/b/c": "-"}}, 'nodeSelector: "a/b/c": a qualified name '),
+        ({**ONE, "nodeSelector": {"a/b/c": "-"}}, 'nodeSelector: "a/b/c": a valid label key '),
         (
             {"id": "a", "template": {**TEMPLATE, "metadata": {"labels": {"a": "b c"}}}},
             'template.metadata.labels[a]: "b c": a valid label must be',

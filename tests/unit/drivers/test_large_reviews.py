@@ -1,13 +1,17 @@
-"""Large admission reviews: answered beside the event loop, in bounded number and time, in time linear in their size."""
+"""Large admission reviews: answered in their own process, in bounded number and time, in time linear in their size."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -22,6 +26,7 @@ from kscale.objects.apps import ReplicaSet
 from kscale.objects.core import LimitRange
 from kscale.objects.decode import from_dict
 from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.processes import worker_processes
 from kscale.vpa import ControllerKey
 from kscale.vpa.admission import Reviewed
 from kscale.world.clock import SystemClock
@@ -73,10 +78,10 @@ def reviews_of(
     driver: AdmissionController,
     limits: ReviewLimits | None = None,
     observe: Callable[[Sequence[Observation]], None] = lambda _: None,
+    start: Callable[[], Executor] = lambda: ThreadPoolExecutor(1),
 ) -> LargeReviews:
-    return LargeReviews(
-        live(), driver.match, driver.limit_ranges, driver.options, limits or ReviewLimits(timeout=60.0), observe
-    )
+    limits = limits or ReviewLimits(timeout=60.0)
+    return LargeReviews(live(), driver.match, driver.limit_ranges, driver.options, limits, observe, start=start)
 
 
 def answer_of(reviewed: Reviewed) -> dict[str, Any]:
@@ -94,7 +99,7 @@ def test_a_large_review_is_answered_as_a_small_one() -> None:
 
     async def run() -> tuple[Reviewed, Reviewed]:
         driver = driver_for(300)
-        large = reviews_of(driver, observe=observed.extend)
+        large = reviews_of(driver, observe=observed.extend, start=partial(worker_processes, 1))
         body = review(pod_of(300))
         try:
             small: Reviewed = await live().run(lambda now: driver.review(body, now))
@@ -175,6 +180,31 @@ def test_the_event_loop_goes_on_while_a_large_review_is_read(monkeypatch: pytest
             large.close()
 
     asyncio.run(run())
+
+
+def test_a_worker_that_is_killed_is_replaced() -> None:
+    workers: list[Executor] = []
+
+    def start() -> Executor:
+        workers.append(worker_processes(1))
+        return workers[-1]
+
+    async def run() -> tuple[Reviewed, Reviewed]:
+        large, body = reviews_of(driver_for(5), start=start), review(pod_of(5))
+        try:
+            assert (await large.review(body)).status == "applied"
+            process = await asyncio.wrap_future(workers[0].submit(os.getpid))
+            assert process != os.getpid()
+            os.kill(process, signal.SIGKILL)
+            return await large.review(body), await large.review(body)
+        finally:
+            large.close()
+
+    during, after = asyncio.run(run())
+    assert (answer_of(during)["allowed"], during.status) == (True, "error")
+    text = "the process of large reviews ended (for want of memory?); this one is not patched"
+    assert during.messages == [text]
+    assert (after.status, len(workers)) == ("applied", 2)
 
 
 def lines_run(function: Callable[[], Any]) -> int:

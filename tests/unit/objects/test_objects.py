@@ -142,7 +142,7 @@ def test_leases() -> None:
 
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("a/b/c", "a qualified name must consist"), ("/a", "prefix part must be non-empty"), ("", "name part must be"),
+    [("a/b/c", "a valid label key must consist"), ("/a", "prefix part must be non-empty"), ("", "name part must be"),
      ("A.com/x", "prefix part a lowercase RFC 1123 subdomain"), ("x" * 64, "name part must be no more than 63")],
 )  # fmt: skip
 def test_qualified_names(name: str, start: str) -> None:

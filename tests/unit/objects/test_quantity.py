@@ -111,7 +111,11 @@ def test_from_json(raw: str, printed: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [("true", WRONG_FORMAT), ("{}", WRONG_FORMAT), ('"a"', WRONG_FORMAT), ("", "unexpected end of JSON input"),
-     ("01", "invalid character '1' after top-level value"), ("nul", "unexpected end of JSON input"),
+     ("01", "invalid character '1' after top-level value"),
+     ("01.", "invalid character '1' after top-level value"), ("01e", "invalid character '1' after top-level value"),
+     ("nul", "invalid character ' ' in literal null (expecting 'l')"),
+     ("1.", "invalid character ' ' after decimal point in numeric literal"),
+     ("-", "invalid character ' ' in numeric literal"), ("1e", "invalid character ' ' in exponent of numeric literal"),
      (".5", "invalid character '.' looking for beginning of value"), ("-a", "invalid character 'a' in numeric literal"),
      ("1.x", "invalid character 'x' after decimal point in numeric literal"), ('"a', "unexpected end of JSON input"),
      ("1ex", "invalid character 'x' in exponent of numeric literal"),

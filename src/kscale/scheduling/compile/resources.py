@@ -104,7 +104,11 @@ class Resources:
     def readable(self, free: Iterable[int]) -> dict[str, int]:
         """Free amounts by resource, as people know them."""
         amounts = zip(self.names, free, strict=True)
-        return {name: n - PLENTY * (n > PLENTY // 2) for name, n in amounts if not self._is_device(name)}
+        return {
+            name: n - PLENTY if n > PLENTY // 2 and self._delegated(name) else n
+            for name, n in amounts
+            if not self._is_device(name)
+        }
 
     def demand(self, number: int, allocatable: Mapping[str, int]) -> Mapping[str, int]:
         """What NodeResourcesFit counts of a class on a node with so much of everything."""

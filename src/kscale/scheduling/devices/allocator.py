@@ -117,10 +117,11 @@ class Allocator:
         self, claims: Sequence[ResourceClaim], index: int, name: str, exact: _Exact, offers: Sequence[Offer]
     ) -> _Part:
         claim = claims[index]
+        label = name.rpartition("/")[2]  # errors name an alternative without its request
         if exact.device_class_name not in self.classes:
             wanted = exact.device_class_name
             raise AllocationError(
-                f"claim {claim.key}, request {name}: could not retrieve device class {wanted}: "
+                f"claim {claim.key}, request {label}: could not retrieve device class {wanted}: "
                 f'DeviceClass "{wanted}" not found'
             )
         admin = isinstance(exact, ExactDeviceRequest) and bool(exact.admin_access)
@@ -131,7 +132,7 @@ class Allocator:
             if offer.trouble:
                 driver, pool, _ = offer.identity
                 raise AllocationError(
-                    f"claim {claim.key}, request {name}: asks for all devices, but resource pool {driver}/{pool} is "
+                    f"claim {claim.key}, request {label}: asks for all devices, but resource pool {driver}/{pool} is "
                     f"{offer.trouble}"
                 )
             if self.selected(claim, exact, offer) and self.room(exact, offer, {}) is not None:

@@ -41,7 +41,8 @@ def scored_pod(
     pod: Pod, of: PodClass, columns: Sequence[str], pulled: PulledImages
 ) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
     """A pending pod, and which nodes it wishes for."""
-    asked, filled = demand(pod), demand(pod, NON_ZERO)
+    # Upstream's scorer of NodeResourcesFit does not look at pod-level requests of the pod that it places.
+    asked, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
     affinity = pod.spec.affinity
     wishes = affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else []
     cpu, memory = non_zero_occupancy(pod)

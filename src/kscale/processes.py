@@ -1,0 +1,43 @@
+"""Worker processes that end when their parent does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context, parent_process
+from typing import Any
+
+__all__ = ["worker_processes"]
+
+
+def worker_processes(count: int, *, ignore_interrupts: bool = False) -> ProcessPoolExecutor:
+    """Return an executor of new processes.
+
+    Processes are spawned: a fork would take over locks of native threads.
+
+    Parameters
+    ----------
+    count : int
+        Number of processes.
+    ignore_interrupts : bool, default False
+        Whether the processes ignore SIGINT, which a terminal sends to them and to their parent alike. For a parent that
+        ends its workers itself.
+    """
+    return ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(ignore_interrupts,)
+    )
+
+
+def _start_worker(ignore_interrupts: bool) -> None:
+    if ignore_interrupts:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:  # a worker of a parent that was killed would wait for tasks for ever
+        threading.Thread(target=_end_after, args=(parent,), name="kscale-parent", daemon=True).start()
+
+
+def _end_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)

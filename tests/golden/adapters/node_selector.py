@@ -1,0 +1,18 @@
+"""`node-selector`: a NodeSelector against nodes. Left out: the path of a field in front of an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscale.objects.core import NodeSelector
+from kscale.objects.decode import from_dict
+from kscale.objects.node_selectors import compile_node_selector
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    selector = compile_node_selector(from_dict(given["selector"], NodeSelector))
+    got = [selector.matches(node.get("labels"), node["name"]) for node in given["nodes"]]
+    assert got == [node["ok"] for node in want["nodes"]]
+    malformed = any(term.error for term in selector.terms)
+    assert malformed or not any(node["error"] for node in want["nodes"])
