@@ -278,7 +278,9 @@ class _Worker:
         sent = oracle.send((name, given) for _, given in inputs)
         for (index, given), reply in zip(inputs, oracle.receive(sent), strict=True):
             result.cases += 1
-            if reply.error:
+            if reply.error.startswith("panic: "):
+                result.left_out.append("upstream panics: " + reply.error.partition("\n")[0].removeprefix("panic: "))
+            elif reply.error:
                 where = "the oracle cannot ask: " + reply.error.partition("\n")[0][:200]
                 result.differences.append(Difference(name, index, given, None, where, reply.error))
             elif (verdict := compare(kind, given, reply.output)) is not None:

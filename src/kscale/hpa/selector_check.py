@@ -24,7 +24,7 @@ def check_selector(
         now.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
         return "selector is required"
     try:
-        selector = parse_selector(text)
+        parse_selector(text)
     except SelectorError as error:
         message = f"couldn't convert selector into a corresponding internal selector object: {error}"
         yield from now.warn("InvalidSelector", message)
@@ -51,7 +51,7 @@ def check_selector(
     if len(names) < 2:
         return ""
     rivals = " ".join(f"{namespace}/{each}" for each in names)
-    message = f"pods by selector {selector} are controlled by more than one HPA (e.g. [{rivals}])"
+    message = f"pods by selector {text} are controlled by more than one HPA (e.g. [{rivals}])"
     yield from now.warn("AmbiguousSelector", message)
     now.set("ScalingActive", False, "AmbiguousSelector", message)
     return message

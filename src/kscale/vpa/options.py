@@ -17,6 +17,7 @@ from kscale.objects.argument_types import check_fields
 from kscale.objects.quantity import Quantity
 
 __all__ = [
+    "BEFORE_1_8_1",
     "CPU_STARTUP_BOOST",
     "CURRENT",
     "IN_PLACE",
@@ -31,6 +32,7 @@ __all__ = [
 
 _DAY: Final = timedelta(days=1)
 CURRENT: Final = "current"
+BEFORE_1_8_1: Final = "1.8.0"
 LEGACY: Final = "legacy"
 LEGACY_UPDATER_FLAGS: Final = frozenset(
     {
@@ -164,8 +166,9 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
       ``AllAlpha`` says, and without that off. ``InPlace`` and
       ``CPUStartupBoost`` allow the update mode and the end of boosts, ``PerVPAConfig`` a VPA's own
       ``evictAfterOOMSeconds``.
-    - ``profile``: whose updater: ``current``, or ``legacy`` for that of 2020 (:mod:`kscale.vpa.updater.legacy`), which
-      reads :data:`LEGACY_UPDATER_FLAGS` alone.
+    - ``profile``: whose updater: ``current`` (1.7.3, and 1.8.1 or newer); ``1.8.0`` for that of 1.8.0 or older, in
+      which a container that was killed for memory soon after its start counts however long ago that was; ``legacy``
+      for that of 2020 (:mod:`kscale.vpa.updater.legacy`), which reads :data:`LEGACY_UPDATER_FLAGS` alone.
     """
 
     vpa_object_namespace: str = ""
@@ -206,8 +209,8 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
         """
         found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         found += _gate_problems(self.feature_gates)
-        if self.profile not in (CURRENT, LEGACY):
-            text = f"unknown profile {self.profile!r}; there are {CURRENT}, {LEGACY}"
+        if self.profile not in (CURRENT, BEFORE_1_8_1, LEGACY):
+            text = f"unknown profile {self.profile!r}; there are {CURRENT}, {BEFORE_1_8_1}, {LEGACY}"
             found.append(Problem(text, field="profile"))
         if self.legacy:
             today = UpdaterOptions()

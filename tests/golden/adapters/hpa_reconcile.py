@@ -1,4 +1,4 @@
-"""``hpa-reconcile``: several reconciles of one HPA with its history kept. Leaves out nothing."""
+"""``hpa-reconcile``: several reconciles of one HPA with its history kept. Compares selectors in calls by value."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ class World:
             if failed is None:
                 self.version += 1
                 assert isinstance(action.object, HorizontalPodAutoscaler)
-                self.status = action.object.status
+                # A server reads what it is sent, and prints quantities in its own way.
+                self.status = from_dict(to_dict(action.object.status), HorizontalPodAutoscalerStatus)
             return failed or str(self.version)
         assert isinstance(action, GetMetric)
         return self._metric(action)
@@ -109,7 +110,7 @@ class World:
     def _metric(self, query: GetMetric) -> Any:
         errors = self.metrics.get("errors") or {}
         if query.api == "resource":
-            self.calls.append(f"resource {query.namespace} pods selector={query.selector}")
+            self.calls.append(f"resource {query.namespace} pods selector={parse_selector(query.selector)}")
             return self._list(errors.get("resource"), self.metrics.get("resource"), PodMetricsList)
         if query.api == "external":
             self.calls.append(
@@ -120,7 +121,7 @@ class World:
         where = query.namespace or "root"
         if not query.name:
             self.calls.append(
-                f"custom {where} objects {query.kind} selector={query.selector} "
+                f"custom {where} objects {query.kind} selector={parse_selector(query.selector)} "
                 f"metric={query.metric} metricSelector={query.metric_selector}"
             )
             found = (self.metrics.get("pods") or {}).get(query.metric)

@@ -1,4 +1,7 @@
-"""Kind ``vpa-eviction``: everything is compared but texts of refusals that are our own words, not the API's."""
+"""Kind ``vpa-eviction``: everything is compared but texts of refusals that are our own words, not the API's.
+
+``disruptable`` of groups and ``resize_status`` of pods are compared where they were recorded.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ from kscale.objects.times import nanoseconds
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.vpa import Controllers, UpdaterOptions
 from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.options import BEFORE_1_8_1
 from kscale.vpa.updater import (
     Restriction,
     UpdaterResult,
@@ -46,12 +50,17 @@ from kscale.vpa.updater.inplace import resize_status
 NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Patch: "annotate"}
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
+RECORDED_BEFORE_1_8_1 = "55c37cd5"
+"""The commit of upstream that answered the recorded cases."""
 
-def options_of(given: dict[str, Any]) -> UpdaterOptions:
+
+def options_of(given: dict[str, Any], case: dict[str, Any]) -> UpdaterOptions:
     fields = {
         name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
         for name, value in given.items()
     }
+    if RECORDED_BEFORE_1_8_1 in case.get("upstream", ""):
+        fields["profile"] = BEFORE_1_8_1
     unknown = set(fields) - set(UpdaterOptions.__struct_fields__)
     assert not unknown, unknown
     return from_dict({**fields, "use_admission_controller_status": False}, UpdaterOptions)
@@ -99,6 +108,16 @@ def by_value(recommendation: RecommendedPodResources) -> Any:
     ]
 
 
+def _recorded(ours: Any, theirs: Any) -> Any:
+    """Return ``ours`` without the optional fields that the recorded answer does not have."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        left_out = {name for name in ("disruptable", "resize_status") if name not in theirs}
+        return {key: _recorded(value, theirs.get(key)) for key, value in ours.items() if key not in left_out}
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and len(ours) == len(theirs):
+        return type(ours)(_recorded(a, b) for a, b in zip(ours, theirs, strict=True))
+    return ours
+
+
 def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
     """What is answered when nothing has happened yet."""
     seen = [vpa for vpa in given.vpas if not options.ignores(vpa.namespace)]
@@ -127,8 +146,11 @@ def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: Up
                 "can_unboost": restriction.can_unboost(pod, now),
                 "resize_status": resize_status(pod),
             }
-    assert groups == sorted((g["namespace"], g["vpa"], g["groups"] or []) for g in want["groups"] or ())
-    assert answers == {key: value for key, value in want["pods"].items() if value is not None}
+    theirs = sorted(((g["namespace"], g["vpa"], g["groups"] or []) for g in want["groups"] or ()), key=lambda g: g[:2])
+    groups.sort(key=lambda g: g[:2])
+    assert _recorded(groups, theirs) == theirs
+    asked = {key: value for key, value in want["pods"].items() if value is not None}
+    assert _recorded(answers, asked) == asked
 
 
 def check_after(result: UpdaterResult, world: World, want: Any) -> None:
@@ -150,7 +172,7 @@ def check_after(result: UpdaterResult, world: World, want: Any) -> None:
 
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
-    options = options_of(given.get("options") or {})
+    options = options_of(given.get("options") or {}, case)
     attempts = given.get("infeasible_attempts") or {}
     state = UpdaterState(
         infeasible_attempts={uid: from_dict(item, RecommendedPodResources) for uid, item in attempts.items()},

@@ -10,17 +10,22 @@ from kscale.objects.decode import from_dict
 from kscale.objects.times import nanoseconds
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.vpa.limit_range import LimitRanges
-from kscale.vpa.options import UpdaterOptions
+from kscale.vpa.options import BEFORE_1_8_1, UpdaterOptions
 from kscale.vpa.updater import PodPriority, ScalingDirection, assess, update_order
 
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
+RECORDED_BEFORE_1_8_1 = "55c37cd5"
+"""The commit of upstream that answered the recorded cases."""
 
-def options_of(given: dict[str, Any]) -> UpdaterOptions:
+
+def options_of(given: dict[str, Any], case: dict[str, Any]) -> UpdaterOptions:
     fields = {
         name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
         for name, value in given.items()
     }
+    if RECORDED_BEFORE_1_8_1 in case.get("upstream", ""):
+        fields["profile"] = BEFORE_1_8_1
     unknown = set(fields) - set(UpdaterOptions.__struct_fields__)
     assert not unknown, unknown
     return from_dict(fields, UpdaterOptions)
@@ -50,7 +55,7 @@ def check(case: dict[str, Any]) -> None:
             vpa,
             now=nanoseconds(given["now"]),
             limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
-            options=options_of(given.get("options") or {}),
+            options=options_of(given.get("options") or {}, case),
             infeasible_attempts={uid: from_dict(item, RecommendedPodResources) for uid, item in attempts.items()},
         )
         for pod in pods

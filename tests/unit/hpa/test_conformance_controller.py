@@ -379,6 +379,14 @@ def test_one_reconcile(case: Case) -> None:
     assert world.written == out.status_written == case.written
 
 
+def test_an_ambiguous_selector_is_named_as_the_scale_writes_it() -> None:
+    case = Case("overlap", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 3, {}, error="internal",
+                rivals={"test-hpa-2": "name=test-pod"}, selector="name in (test-pod,other)")  # fmt: skip
+    run, _ = reconciled(case)
+    text = "pods by selector name in (test-pod,other) are controlled by more than one HPA"
+    assert [event.message for event in run.events if text in event.message]
+
+
 def answer(action: Action) -> ApiError:
     return ApiError(str(action))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kscale.objects.times import nanoseconds
 from kscale.vpa import UpdaterOptions
 from kscale.vpa.updater import (
     PodPriority,
@@ -134,6 +135,22 @@ def test_quick_oom(target: str, started: str, observed: str | None, policies: An
         assess(given, vpa(recommended("c", (target, None)), policies=policies), now=NOW, options=options).accepted
         == accepted
     )
+
+
+@pytest.mark.parametrize(
+    ("profile", "now", "accepted"),
+    [
+        ("current", "2026-01-25T00:06:59Z", True),
+        ("current", "2026-01-25T00:07:00Z", False),
+        ("1.8.0", "2026-01-25T00:07:00Z", True),
+    ],
+)
+def test_a_quick_oom_counts_for_ten_minutes(profile: str, now: str, accepted: bool) -> None:
+    status = {"startTime": "2026-01-24T13:00:00Z", "containerStatuses": [killed("2026-01-24T23:55:00Z")]}
+    given = pod(container("c", ("4", None)), status=status)
+    options = UpdaterOptions(pod_update_threshold=0.5, profile=profile)
+    assessed = assess(given, vpa(recommended("c", ("5", None))), now=nanoseconds(now), options=options)
+    assert assessed.accepted == accepted
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kscale.objects.vpa import (
 )
 from kscale.vpa.capping import CappingError, cap
 from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.options import PER_VPA_CONFIG, UpdaterOptions, gate
+from kscale.vpa.options import BEFORE_1_8_1, PER_VPA_CONFIG, UpdaterOptions, gate
 from kscale.vpa.patches import OBSERVED_CONTAINERS, AnnotationError, observed_containers
 from kscale.vpa.resources import CurrentResources, has_lower_resource, resource_order
 from kscale.vpa.updater.eviction_admission import EvictionAdmission
@@ -97,8 +97,11 @@ def priority_of(pod: Pod, recommendation: RecommendedPodResources | None) -> tup
     return outside, scale_up, difference
 
 
-def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, options: UpdaterOptions) -> bool:
-    """Whether some container was killed for memory soon after it started."""
+def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterOptions) -> bool:
+    """Return whether some container was killed for memory soon after it started, and not long ago.
+
+    With the profile ``1.8.0`` it counts however long ago it was.
+    """
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
     own_threshold = policy.evict_after_oom_seconds if policy is not None else None
@@ -114,9 +117,17 @@ def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, options: UpdaterOptions) ->
         ended = status.last_state.terminated
         if ended is None or ended.reason != _OOM_KILLED:
             continue
-        if lived(ended.started_at, ended.finished_at) < threshold:
+        if lived(ended.started_at, ended.finished_at) < threshold and (
+            options.profile == BEFORE_1_8_1 or _age(ended.finished_at, now) < threshold
+        ):
             return True
     return False
+
+
+def _age(time: str | None, now: int) -> int:
+    """Return the nanoseconds since an API time, saturated as Go's are."""
+    moment = from_text(time)
+    return 2**63 - 1 if moment == ZERO_TIME else now - moment
 
 
 def lived(started: str | None, finished: str | None) -> int:
@@ -148,7 +159,7 @@ def assess(
     except CappingError as error:
         return PodPriority(pod=pod, error=str(error))
     outside, scale_up, difference = priority_of(pod, fitted)
-    quick_oom = _quick_oom(pod, vpa, options)
+    quick_oom = _quick_oom(pod, vpa, now, options)
     result = PodPriority(
         pod=pod,
         recommendation=fitted,

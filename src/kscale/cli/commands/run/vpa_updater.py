@@ -22,7 +22,7 @@ __all__ = ["COMMAND", "command"]
 
 _HELPS: Final = {
     **COMMON,
-    "profile": "Updater to run as: current, or legacy for that of 2020, which has fewer flags.",
+    "profile": "Updater to run as: current, 1.8.0, or legacy for that of 2020, which has fewer flags.",
     "updater_interval": "Time between two loops, and time limit of each.",
     "use_admission_controller_status": "Do nothing while the admission controller's status lease is stale.",
     "admission_controller_status_lease_name": "Name of the admission controller's status lease.",
