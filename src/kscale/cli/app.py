@@ -2,7 +2,8 @@
 
 Adding a command takes one file and one line:
 
-1. ``kscale/cli/commands/<name>.py`` with a function ``command`` (in ``__all__``) whose docstring is the help::
+1. A function in ``kscale/cli/commands/<name>.py`` (in its ``__all__``) whose docstring is the help. It is named
+   ``command``, or by its words where one module holds several commands::
 
        def command(*, source: Source, show: Show, expander: Annotated[str, typer.Option(help="...")] = "x") -> Answer:
            '''What the command answers, in one sentence.
@@ -17,10 +18,10 @@ Adding a command takes one file and one line:
    ``Show`` brings ``-o -v -q --no-color``; ``Source`` what reads a cluster. Own groups derive from ``OptionGroup``.
    ``Answer.record`` is what ``-o json|yaml`` prints, whole. ``_view`` makes a ``View`` (headline, tables, footer).
    Output is never printed by the command: it returns its Answer (or None when it wrote what it writes by itself).
-   A module's ``EPILOG`` is shown at the end of its help (``DUMP_HELP`` for commands that read a cluster).
-   Its ``COMMAND`` is the class of the command, if it is not typer's (``GoCommand`` for ``kscale run``).
+   A module's ``EPILOG`` ends the help of its commands (``DUMP_HELP`` for commands that read a cluster).
+   Its ``COMMAND`` is the class of its commands, if it is not typer's (``GoCommand`` for ``kscale run``).
    Bad input raises ``kscale.InputError``, bad usage ``typer.BadParameter``; both end with status 2 and no traceback.
-2. One ``Entry`` in ``kscale/cli/registry.py``: words, module, line of help, section. A name of two words
+2. One ``Entry`` in ``kscale/cli/registry.py``: words, function, line of help, section. A name of two words
    (``"replay hpa"``) makes a command below a group. The module is imported only when the command runs.
 
 The record type belongs to ``kscale.records.Record`` and is listed in ``kscale.cli.commands.schema`` so that its JSON
@@ -34,7 +35,6 @@ import io
 import os
 import sys
 from functools import cache
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -136,11 +136,11 @@ def command_of(entry: registry.Entry) -> Any:
     from kscale.cli.command import callback
 
     made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    module = import_module(entry.module)
+    module = entry.load_module()
     name = entry.name.split()[-1]
     kind = getattr(module, "COMMAND", None)
     made.command(name, cls=kind, short_help=entry.help, epilog=getattr(module, "EPILOG", None), **_HELP)(
-        callback(module.command)
+        callback(entry.load())
     )
     return typer.main.get_command(made)
 

@@ -2,159 +2,208 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
 
 __all__ = ["COMMANDS", "SECTIONS", "Entry", "children", "find", "place"]
 
 
 class Entry(NamedTuple):
-    """One command: its words (``"estimate"``, ``"replay hpa"``), the module of its ``command``, its line of help."""
+    """One command: its words (``"estimate"``, ``"replay hpa"``), its function as ``module:function``, its help line."""
 
     name: str
-    module: str
+    function: str
     help: str
     section: str = "Capacity"
+
+    def load_module(self) -> ModuleType:
+        """Import the module of the command."""
+        return import_module(self.function.partition(":")[0])
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function of the command."""
+        function: Callable[..., Any] = getattr(self.load_module(), self.function.partition(":")[2])
+        return function
 
 
 SECTIONS = ("Capacity", "Autoscalers", "Live", "Tools")  # in the order of the help
 
 # Order here is the order of the help within a section.
 COMMANDS: tuple[Entry, ...] = (
-    Entry("hpa", "kscale.cli.commands.hpa", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"),
-    Entry("explain hpa", "kscale.cli.commands.explain_hpa", "Pod groups and every step of an HPA.", "Autoscalers"),
-    Entry("replay hpa", "kscale.cli.commands.replay_hpa", "HPAs over recorded load, in virtual time.", "Autoscalers"),
+    Entry(
+        "hpa", "kscale.cli.commands.hpa:command", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"
+    ),
+    Entry(
+        "explain hpa", "kscale.cli.commands.explain_hpa:command", "Pod groups and every step of an HPA.", "Autoscalers"
+    ),
+    Entry(
+        "replay hpa",
+        "kscale.cli.commands.replay_hpa:command",
+        "HPAs over recorded load, in virtual time.",
+        "Autoscalers",
+    ),
     Entry(
         "replay decisions",
-        "kscale.cli.commands.replay_decisions",
+        "kscale.cli.commands.replay_decisions:command",
         "A simulated run once more: the first decision that differs from its log.",
         "Autoscalers",
     ),
     Entry(
         "recommend",
-        "kscale.cli.commands.recommend",
+        "kscale.cli.commands.recommend:command",
         "Requests for every workload, from what its containers used.",
         "Autoscalers",
     ),
     Entry(
         "vpa",
-        "kscale.cli.commands.vpa",
+        "kscale.cli.commands.vpa:command",
         "What would the VPA's updater and admission do, and why they leave pods alone.",
         "Autoscalers",
     ),
     Entry(
         "simulate",
-        "kscale.cli.commands.simulate",
+        "kscale.cli.commands.simulate:command",
         "Autoscalers in a simulated cluster: cost, waiting pods, and what they did.",
         "Autoscalers",
     ),
     Entry(
         "compare",
-        "kscale.cli.commands.compare",
+        "kscale.cli.commands.compare:command",
         "A scenario with the autoscalers of 2018 to 2020 and with today's, side by side.",
         "Autoscalers",
     ),
-    Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
-    Entry("mix", "kscale.cli.commands.mix", "The cheapest mix of node types, proven how cheap it can be."),
-    Entry("whatif", "kscale.cli.commands.whatif", "What each of many scenarios would change, and at what cost."),
-    Entry("sweep", "kscale.cli.commands.sweep", "Scenarios by the thousand, on all cores or Dask; a fleet of dumps."),
-    Entry("cost", "kscale.cli.commands.cost", "What the cluster costs an hour, who asked for it, and what is idle."),
-    Entry("explain", "kscale.cli.commands.explain", "Why a pod fits nowhere, with the arithmetic."),
-    Entry("fit", "kscale.cli.commands.fit", "Would a manifest fit on the nodes that exist?"),
-    Entry("scale-up", "kscale.cli.commands.scale_up", "Which node groups would grow, for which pods, and why."),
-    Entry("scale-down", "kscale.cli.commands.scale_down", "Which nodes can go, and where their pods land."),
-    Entry("headroom", "kscale.cli.commands.headroom", "How many more of a pod fit; does losing a node or zone hurt?"),
+    Entry(
+        "estimate", "kscale.cli.commands.estimate:command", "How many nodes the pending pods need, and why not fewer."
+    ),
+    Entry("mix", "kscale.cli.commands.mix:command", "The cheapest mix of node types, proven how cheap it can be."),
+    Entry(
+        "whatif", "kscale.cli.commands.whatif:command", "What each of many scenarios would change, and at what cost."
+    ),
+    Entry(
+        "sweep",
+        "kscale.cli.commands.sweep:command",
+        "Scenarios by the thousand, on all cores or Dask; a fleet of dumps.",
+    ),
+    Entry(
+        "cost",
+        "kscale.cli.commands.cost:command",
+        "What the cluster costs an hour, who asked for it, and what is idle.",
+    ),
+    Entry("explain", "kscale.cli.commands.explain:command", "Why a pod fits nowhere, with the arithmetic."),
+    Entry("fit", "kscale.cli.commands.fit:command", "Would a manifest fit on the nodes that exist?"),
+    Entry("scale-up", "kscale.cli.commands.scale_up:command", "Which node groups would grow, for which pods, and why."),
+    Entry("scale-down", "kscale.cli.commands.scale_down:command", "Which nodes can go, and where their pods land."),
+    Entry(
+        "headroom",
+        "kscale.cli.commands.headroom:command",
+        "How many more of a pod fit; does losing a node or zone hurt?",
+    ),
     Entry(
         "run cluster-autoscaler",
-        "kscale.cli.commands.run.cluster_autoscaler",
+        "kscale.cli.commands.run.cluster_autoscaler:command",
         "The Cluster Autoscaler, against a cluster.",
         "Live",
     ),
     Entry(
         "run horizontal",
-        "kscale.cli.commands.run.horizontal",
+        "kscale.cli.commands.run.horizontal:command",
         "The HorizontalPodAutoscaler controller, against a cluster.",
         "Live",
     ),
     Entry(
         "run vpa-recommender",
-        "kscale.cli.commands.run.vpa_recommender",
+        "kscale.cli.commands.run.vpa_recommender:command",
         "The Vertical Pod Autoscaler's recommender on a live cluster.",
         "Live",
     ),
     Entry(
         "run vpa-updater",
-        "kscale.cli.commands.run.vpa_updater",
+        "kscale.cli.commands.run.vpa_updater:command",
         "Its updater: pods that are too far from it are resized or evicted.",
         "Live",
     ),
     Entry(
         "run vpa-admission",
-        "kscale.cli.commands.run.vpa_admission",
+        "kscale.cli.commands.run.vpa_admission:command",
         "Its admission webhook: new pods get what is recommended.",
         "Live",
     ),
     Entry(
         "manifests cluster-autoscaler",
-        "kscale.cli.commands.manifests.cluster_autoscaler",
+        "kscale.cli.commands.manifests.cluster_autoscaler:command",
         "What the Cluster Autoscaler needs in a cluster, as YAML.",
         "Live",
     ),
     Entry(
         "manifests horizontal",
-        "kscale.cli.commands.manifests.horizontal",
+        "kscale.cli.commands.manifests.horizontal:command",
         "What the horizontal pod autoscaler needs, as YAML.",
         "Live",
     ),
     Entry(
         "manifests vpa-crds",
-        "kscale.cli.commands.manifests.vpa_crds",
+        "kscale.cli.commands.manifests.vpa_crds:command",
         "The definitions of the Vertical Pod Autoscaler's resources, as YAML.",
         "Live",
     ),
     Entry(
         "manifests vpa-recommender",
-        "kscale.cli.commands.manifests.vpa_recommender",
+        "kscale.cli.commands.manifests.vpa_recommender:command",
         "What its recommender needs, as YAML.",
         "Live",
     ),
     Entry(
-        "manifests vpa-updater", "kscale.cli.commands.manifests.vpa_updater", "What its updater needs, as YAML.", "Live"
+        "manifests vpa-updater",
+        "kscale.cli.commands.manifests.vpa_updater:command",
+        "What its updater needs, as YAML.",
+        "Live",
     ),
     Entry(
         "manifests vpa-admission",
-        "kscale.cli.commands.manifests.vpa_admission",
+        "kscale.cli.commands.manifests.vpa_admission:command",
         "What its admission webhook needs, as YAML.",
         "Live",
     ),
     Entry(
         "manifests reader",
-        "kscale.cli.commands.manifests.reader",
+        "kscale.cli.commands.manifests.reader:command",
         "An account that may read what --context asks for, as YAML.",
         "Live",
     ),
     Entry(
         "serve expander",
-        "kscale.cli.commands.serve.expander",
+        "kscale.cli.commands.serve.expander:command",
         "Rank the options of a Cluster Autoscaler that asks, over gRPC.",
         "Live",
     ),
     Entry(
         "catalogue import",
-        "kscale.cli.commands.catalogue.import_",
+        "kscale.cli.commands.catalogue.import_:command",
         "Keep the machines of a cloud, with prices, under a name.",
         "Tools",
     ),
-    Entry("catalogue list", "kscale.cli.commands.catalogue.list_", "The imported catalogues.", "Tools"),
-    Entry("catalogue show", "kscale.cli.commands.catalogue.show", "The types of a catalogue.", "Tools"),
-    Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
-    Entry("example", "kscale.cli.commands.example", "Write the files that the documentation works with.", "Tools"),
+    Entry("catalogue list", "kscale.cli.commands.catalogue.list_:command", "The imported catalogues.", "Tools"),
+    Entry("catalogue show", "kscale.cli.commands.catalogue.show:command", "The types of a catalogue.", "Tools"),
+    Entry(
+        "validate",
+        "kscale.cli.commands.validate:command",
+        "Read everything, decide nothing: what is in a dump.",
+        "Tools",
+    ),
+    Entry(
+        "example", "kscale.cli.commands.example:command", "Write the files that the documentation works with.", "Tools"
+    ),
     Entry(
         "generate",
-        "kscale.cli.commands.generate",
+        "kscale.cli.commands.generate:command",
         "Make a realistic cluster of any size, as kubectl would dump it.",
         "Tools",
     ),
-    Entry("schema", "kscale.cli.commands.schema", "Print the JSON Schema of a document kscale writes.", "Tools"),
+    Entry(
+        "schema", "kscale.cli.commands.schema:command", "Print the JSON Schema of a document kscale writes.", "Tools"
+    ),
 )
 
 

@@ -18,14 +18,14 @@ _CUSTOM: Final = "kscale.objects.custom_workloads"
 _RESOURCE: Final = "kscale.objects.resource"
 
 KINDS: Final[dict[tuple[str, str], str]] = {
-    ("", "Pod"): f"{_CORE}.pods:Pod",
-    ("", "PodTemplate"): f"{_CORE}.pods:PodTemplate",
-    ("", "Node"): f"{_CORE}.nodes:Node",
-    **{("", kind): f"{_CORE}.namespaces:{kind}" for kind in (
+    ("", "Pod"): f"{_CORE}:Pod",
+    ("", "PodTemplate"): f"{_CORE}:PodTemplate",
+    ("", "Node"): f"{_CORE}:Node",
+    **{("", kind): f"{_CORE}:{kind}" for kind in (
         "Namespace", "Service", "ReplicationController", "LimitRange", "ConfigMap",
     )},
-    ("", "Event"): f"{_CORE}.events:Event",
-    ("events.k8s.io", "Event"): f"{_CORE}.events:Event",
+    ("", "Event"): f"{_CORE}:Event",
+    ("events.k8s.io", "Event"): f"{_CORE}:Event",
     ("", "PersistentVolume"): f"{_STORAGE}:PersistentVolume",
     ("", "PersistentVolumeClaim"): f"{_STORAGE}:PersistentVolumeClaim",
     **{("apps", kind): f"{_APPS}:{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")},

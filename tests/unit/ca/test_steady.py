@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None
     """A duration in the code of a decision is a constant that is annotated as a ComparedDuration, which is in
     ``COMPARED``, or as an OtherDuration. Loops of release 1.3 are never repeated."""
     folder = Path(kscale.ca.__file__).parent
-    compared, undeclared = set(), []
+    compared, undeclared = {}, []
     for file in sorted(folder.rglob("*.py")):
         module = ".".join(("kscale", "ca", *file.relative_to(folder).with_suffix("").parts))
         if "legacy" in module or module in ("kscale.ca.options", steady.__name__):
@@ -125,7 +126,8 @@ def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None
             if isinstance(each, ast.AnnAssign) and each.value is not None:
                 kind = ast.unparse(each.annotation)
                 if "ComparedDuration" in kind:
-                    compared.add((module, ast.unparse(each.target)))
+                    name = ast.unparse(each.target)
+                    compared[module, name] = getattr(import_module(module), name)
                 if "Duration" in kind:
                     declared.update(ast.walk(each.value))
         undeclared += [
@@ -134,7 +136,8 @@ def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None
             if isinstance(each, ast.expr) and is_time(each) and each not in declared
         ]
     assert undeclared == []
-    assert compared == {*COMPARED}
+    assert compared
+    assert sorted(compared.values()) == sorted(COMPARED), f"annotated as compared: {compared}"
 
 
 def is_time(node: ast.expr) -> bool:

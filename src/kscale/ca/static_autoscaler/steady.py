@@ -47,22 +47,22 @@ __all__ = [
 
 _NONE: Final = np.empty(0, dtype=np.int64)
 
-COMPARED: Final = {
-    (module.__name__, name): getattr(module, name)
-    for module, *names in (
-        (actionable, "STARTING"),
-        (gate, "NEW_FOR", "GPU_NEW_FOR"),
-        (node_infos, "STABLE_AFTER"),
-        (nodes, "MAX_DELETION"),
-        (pods, "DEFAULT_GRACE", "EXTRA_GRACE"),
-        (readiness, "SET_WITHIN_1_3", "STARTING_FOR_1_3"),
-        (registering, "SCALE_DOWN_TIMEOUT"),
-        (upkeep, "BOOKED_FOR", "WEEK"),
-    )
-    for name in names
-}
-"""The constants that rules compare the age of something with, by module and name: every one that is annotated as a
-:data:`~kscale.effects.moments.ComparedDuration`. A test finds those that are missing here."""
+COMPARED: Final = (
+    actionable.STARTING,
+    gate.GPU_NEW_FOR,
+    gate.NEW_FOR,
+    node_infos.STABLE_AFTER,
+    nodes.MAX_DELETION,
+    pods.DEFAULT_GRACE,
+    pods.EXTRA_GRACE,
+    readiness.SET_WITHIN_1_3,
+    readiness.STARTING_FOR_1_3,
+    registering.SCALE_DOWN_TIMEOUT,
+    upkeep.BOOKED_FOR,
+    upkeep.WEEK,
+)
+"""The constants that rules compare the age of something with: every one that is annotated as a
+:data:`~kscale.effects.moments.ComparedDuration`. A test checks that none is missing here."""
 
 
 def repeated(state: LoopState, now: Moment) -> LoopState | None:
@@ -163,7 +163,7 @@ def next_difference(
     :func:`waiting_system_pods`."""
     last = state.cluster.last_update
     moments = {each for each in moments_of_state(state) if each != last}.union(nodes, (begun,))
-    durations = {0, *COMPARED.values(), *_durations(options)}
+    durations = {0, *COMPARED, *_durations(options)}
     for group in groups:
         if group.options is not None:
             values = [getattr(group.options, name) for name in DURATION_OPTIONS]

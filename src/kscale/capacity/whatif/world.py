@@ -119,10 +119,10 @@ class Nodes:
         for name in {**self.members, **change}:
             more = change.get(name, 0)
             old = self.members.get(name, 0) + min(0, more)
-            for count, price in ((old, world.standing.get(name, prices[name])), (max(0, more), prices[name])):
-                if count and price is None:
+            for number, price in ((old, world.standing.get(name, prices[name])), (max(0, more), prices[name])):
+                if number and price is None:
                     return None
-                total += count * (price or 0.0)
+                total += number * (price or 0.0)
         missing = set(gone)
         for name, price in self.others.items():
             if name not in missing:

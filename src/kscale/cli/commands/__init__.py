@@ -1,1 +1,1 @@
-"""One file per command; each defines ``command``. See ``kscale.cli.app`` for the convention."""
+"""Modules of commands; the registry names the function of each. See ``kscale.cli.app`` for the convention."""

@@ -76,7 +76,7 @@ def _field(part: str) -> Field:
 
 @cache
 def _known() -> dict[str, Message]:
-    return parse("".join(module.MESSAGES for module in (metadata, pods, containers, volumes, nodes)))
+    return parse(metadata.MESSAGES + pods.MESSAGES + containers.MESSAGES + volumes.MESSAGES + nodes.MESSAGES)
 
 
 def names() -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from kscale.effects import List, Progress, StepsOf
 from kscale.objects.core import Pod
 from kscale.snapshot.collector import collector_paused
-from kscale.vpa.model import RecommenderState, Vpa
+from kscale.vpa.model import RecommenderState
 from kscale.vpa.model.pods import PodKey
+from kscale.vpa.model.vpa import Vpa
 from kscale.vpa.recommender.records import PodChanges
 from kscale.vpa.resources import resources_sources
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -147,7 +146,7 @@ def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
     except typer.TyperException as error:
         raise typer.BadParameter(error.format_message(), param_hint="--flag") from None
     values: dict[str, Any] = context.params
-    for group in option_groups(import_module(entry.module).command, values).values():
+    for group in option_groups(entry.load(), values).values():
         if isinstance(group, LoopFlags | DecisionFlags):
             group.options()
     return values
